@@ -75,6 +75,7 @@ class PciRecord(Struct, frozen=True, kw_only=True):
     current: LinkSpeed = LinkSpeed()
     maximum: LinkSpeed = LinkSpeed()
     driver: str | None = None
+    physfn: str | None = None
     model: str | None = None
     uuid: str | None = None
     unknown: dict[str, str] = field(default_factory=dict)
