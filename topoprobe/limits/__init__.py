@@ -1,0 +1,1 @@
+"""What links can do in theory: three ceilings, and why."""

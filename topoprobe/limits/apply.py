@@ -1,0 +1,90 @@
+"""Fill the limits of a Topology's links and paths."""
+
+import msgspec
+
+from topoprobe.limits.pcie import line_rate, payload_rate
+from topoprobe.model.terms import Term
+from topoprobe.model.topology import LimitGBps, Link, Path, Topology
+
+# What servers run with; used where config space could not be read, and then said so.
+_USUAL_MPS = 256
+_NO_EXPECTED = "no healthy reference figures for this hardware are built in yet"
+
+
+def with_limits(topology: Topology) -> Topology:
+    """Return `topology` with the ceilings of each link and path filled in."""
+    links = tuple(_link(link) for link in topology.links)
+    by_key = {link.key: link for link in links}
+    paths = tuple(_path(path, by_key) for path in topology.paths)
+    return msgspec.structs.replace(topology, links=links, paths=paths)
+
+
+def _link(link: Link) -> Link:
+    unknown = {**link.unknown, "limit_GBps.expected": _NO_EXPECTED}
+    if link.kind != "pcie":
+        return msgspec.structs.replace(link, unknown=unknown)
+    # The negotiated width, and the generation both ends share: an idle link that has dropped
+    # to Gen1 keeps its limit, since it comes back under load.
+    generation, width = link.maximum.generation, link.current.width
+    line = line_rate(generation, width) if generation and width else None
+    if line is None or generation is None or width is None:
+        why = "generation or width of the link is unknown"
+        unknown["limit_GBps.line"] = unknown["limit_GBps.payload"] = why
+        return msgspec.structs.replace(link, unknown=unknown)
+    payload = payload_rate(generation, width, link.mps_bytes or _USUAL_MPS)
+    sources = {**link.sources, "limit_GBps": "formula"}
+    if link.mps_bytes is None:
+        sources["limit_GBps.payload"] = f"formula, maximum payload size taken as {_USUAL_MPS} B"
+    return msgspec.structs.replace(
+        link, limit_GBps=LimitGBps(line, payload, None), unknown=unknown, sources=sources
+    )
+
+
+def _path(path: Path, links: dict[str, Link]) -> Path:
+    hops = [links[key] for key in path.links]
+    unknown = dict(path.unknown)
+    unknown["limit_GBps.expected"] = _NO_EXPECTED
+    if not hops or any(hop.limit_GBps.payload is None for hop in hops):
+        why = "a hop on the way has no known limit" if hops else "the links on the way are unknown"
+        for name in ("bottleneck", "limit_GBps.line", "limit_GBps.payload"):
+            unknown[name] = why
+        return msgspec.structs.replace(path, unknown=unknown)
+    slowest = min(hops, key=lambda hop: hop.limit_GBps.payload or 0.0)
+    return msgspec.structs.replace(
+        path,
+        bottleneck=slowest.key,
+        limit_GBps=LimitGBps(slowest.limit_GBps.line, slowest.limit_GBps.payload, None),
+        unknown=unknown,
+    )
+
+
+TERMS = (
+    Term(
+        "line",
+        "the rate on the wire",
+        "GB/s in one direction after line coding: what the link itself carries, packet "
+        "headers included. PCIe 5.0 x16 is 63.0. No copy reaches it.",
+        ("payload", "expected"),
+    ),
+    Term(
+        "payload",
+        "the rate that data can reach at most",
+        "GB/s in one direction after packet overhead. For PCIe it follows from the maximum "
+        "payload size (MPS): at 256 B each packet adds 24 B, so PCIe 5.0 x16 carries 57.6.",
+        ("line", "expected"),
+    ),
+    Term(
+        "expected",
+        "what healthy hardware of this kind reaches",
+        "A figure with a source, for this operation, size and number of ranks; unknown "
+        "where nobody has published one. A measurement is judged against it, not against "
+        "the line rate.",
+        ("line", "payload"),
+    ),
+    Term(
+        "bottleneck",
+        "the slowest link on a path",
+        "The link whose payload rate is lowest bounds every copy over the path.",
+        ("path", "payload"),
+    ),
+)

@@ -1,0 +1,1 @@
+"""The map: devices, links and paths, built from a Snapshot."""
