@@ -1,0 +1,85 @@
+"""Checks on the PCI tree: link width, NUMA node."""
+
+from collections.abc import Iterator
+
+from topoprobe.model.report import Evidence, Finding
+from topoprobe.model.snapshot import Snapshot
+from topoprobe.model.topology import Device, Link, Topology
+
+_JUDGED = ("gpu", "nic", "nvme", "nvswitch", "pcie-switch")
+
+
+def device_label(device: Device) -> str:
+    """Name a device as a technician finds it: alias or kind, address, slot."""
+    slot = f", slot {device.slot}" if device.slot else ""
+    return f"{device.alias or device.kind} ({device.key}{slot})"
+
+
+def check_width(_: Snapshot, topology: Topology) -> Iterator[Finding]:
+    """Judge the width of each link above a GPU, NIC, NVMe drive or switch."""
+    devices = {device.key: device for device in topology.devices}
+    for link in topology.links:
+        device = devices.get(link.b or "")
+        if link.kind != "pcie" or device is None or device.kind not in _JUDGED:
+            continue
+        yield _width(link, device)
+
+
+def _width(link: Link, device: Device) -> Finding:
+    current, maximum = link.current.width, link.maximum.width
+    label = device_label(device)
+    evidence = (
+        Evidence("current.width", current, "sysfs"),
+        Evidence("maximum.width", maximum, "sysfs"),
+    )
+    subject = (device.key, link.key)
+    if current is None or maximum is None:
+        why = link.unknown.get("current.width") or link.unknown.get("maximum.width")
+        return Finding(
+            id="pcie-width", status="unknown", severity="info", subject=subject,
+            message=f"{label}: link width unknown: {why}", evidence=evidence,
+        )  # fmt: skip
+    if current >= maximum:
+        return Finding(
+            id="pcie-width", status="pass", severity="info", subject=subject,
+            message=f"{label}: x{current}", evidence=evidence,
+        )  # fmt: skip
+    # A drive or management NIC on fewer lanes is common by design; a GPU or a switch that
+    # carries GPUs is not.
+    grave = device.kind in ("gpu", "pcie-switch", "nic")
+    return Finding(
+        id="pcie-width",
+        status="fail" if grave else "warn",
+        severity="error" if grave else "warning",
+        subject=subject,
+        message=f"{label}: trained x{current} of x{maximum}, which both ends allow"
+        + (f"; upper end {link.a}" if link.a else ""),
+        evidence=evidence,
+        meaning=f"everything over this link runs at {current}/{maximum} of its speed",
+        remedy="reseat the card; then swap riser or slot",
+    )
+
+
+def check_numa(snapshot: Snapshot, topology: Topology) -> Iterator[Finding]:
+    """Warn of GPUs and NICs without NUMA node, on machines that have several."""
+    if snapshot.sysfs is None or len(snapshot.sysfs.numa) < 2:
+        return
+    ends = [d for d in topology.devices if d.kind in ("gpu", "nic") and d.pci is not None]
+    lost = [device for device in ends if device.numa is None]
+    for device in lost:
+        yield Finding(
+            id="numa-node",
+            status="warn",
+            severity="warning",
+            subject=(device.key,),
+            message=f"{device_label(device)}: NUMA node unknown",
+            evidence=(Evidence("numa_node", None, "sysfs"),),
+            meaning="processes and NCCL cannot tell which socket is near",
+            remedy="set it in firmware or hypervisor; bind processes by hand",
+        )
+    if ends and not lost:
+        yield Finding(
+            id="numa-node", status="pass", severity="info",
+            subject=tuple(device.key for device in ends),
+            message=f"NUMA node known for all {len(ends)} GPUs and NICs",
+        )  # fmt: skip

@@ -1,0 +1,92 @@
+"""The checks, by the id of the finding that they give. A check never raises for bad data."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from topoprobe.health.pcie import check_numa, check_width
+from topoprobe.health.sources import check_matrix, check_sources, check_symmetry
+from topoprobe.model.report import Finding, Verdict
+from topoprobe.model.snapshot import Snapshot
+from topoprobe.model.terms import Term
+from topoprobe.model.topology import Topology
+
+# Worst first: the verdict takes the first that occurs.
+STATUSES = ("fail", "warn", "unknown", "pass", "skip")
+
+
+class Check(Struct, frozen=True):
+    """One check: the text for `topoprobe explain`, and the function that gives its findings."""
+
+    term: Term
+    run: Callable[[Snapshot, Topology], Iterable[Finding]]
+
+
+CHECKS = (
+    Check(
+        Term(
+            "source-read",
+            "could each source be read",
+            "Says for every source whether it was read whole. What a source did not say is "
+            "unknown in the report, with the reason beside it; nothing is guessed.",
+        ),
+        check_sources,
+    ),
+    Check(
+        Term(
+            "source-nvidia-smi-text",
+            "is the topo -m text whole",
+            "A pasted or cut text may lack rows or cells. What could be read with certainty is "
+            "in the report; the rest is unknown. Run nvidia-smi topo -m again for the whole.",
+        ),
+        check_matrix,
+    ),
+    Check(
+        Term(
+            "nvlink-symmetry",
+            "do both directions of a pair show the same links",
+            "nvidia-smi counts the active NVLinks of the row's GPU. NV17 in one direction and "
+            "NV18 in the other means that the GPU with the smaller number has links down.",
+            ("NV#",),
+        ),
+        check_symmetry,
+    ),
+    Check(
+        Term(
+            "pcie-width",
+            "do PCIe links run on all lanes that both ends have",
+            "A GPU, NIC, NVMe drive or switch whose link trained on fewer lanes than both ends "
+            "offer moves data at that fraction of its speed. Width does not change when a "
+            "device idles (the generation does), so this is a fault of card, slot or riser.",
+            ("line", "payload"),
+        ),
+        check_width,
+    ),
+    Check(
+        Term(
+            "numa-node",
+            "is the NUMA node of each GPU and NIC known",
+            "On a machine with several NUMA nodes a device whose node the firmware or "
+            "hypervisor hides cannot be placed: processes may be bound to the far socket, and "
+            "NCCL may choose a far NIC. Common in virtual machines.",
+            ("SYS", "NODE"),
+        ),
+        check_numa,
+    ),
+)
+
+TERMS = tuple(check.term for check in CHECKS)
+
+
+def run_checks(snapshot: Snapshot, topology: Topology) -> tuple[Finding, ...]:
+    """Return the findings of all checks, worst first."""
+    found = [finding for check in CHECKS for finding in check.run(snapshot, topology)]
+    return tuple(sorted(found, key=lambda finding: STATUSES.index(finding.status)))
+
+
+def verdict(findings: Iterable[Finding]) -> Verdict:
+    """Return the counts by status and the worst status; unknown where nothing was checked."""
+    counts = Counter(finding.status for finding in findings)
+    worst = next((status for status in STATUSES if counts[status]), "unknown")
+    return Verdict(status=worst, counts={status: counts[status] for status in STATUSES})  # type: ignore[arg-type]

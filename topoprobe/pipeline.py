@@ -1,0 +1,113 @@
+"""The ways to a Report. Every face calls these: command line, terminal interface, tests."""
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+import msgspec
+
+from topoprobe import __version__
+from topoprobe.health.registry import run_checks, verdict
+from topoprobe.limits.apply import with_limits
+from topoprobe.limits.levels import levels_of
+from topoprobe.model.errors import InputError
+from topoprobe.model.report import Report, Tool
+from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult
+from topoprobe.sources.rootfs import Root
+from topoprobe.sources.saved import decode_report, decode_text, is_json, read_input
+from topoprobe.sources.sysfs import read_node
+from topoprobe.topology.build import build
+
+_FROM_TEXT = "made from a topo -m text, which does not tell"
+
+
+def now() -> str:
+    """Return the time as the report writes it: RFC 3339, UTC, whole seconds."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def marked_synthetic() -> bool:
+    """Tell whether TOPOPROBE_SYNTHETIC marks this machine as made up; it can only turn it on."""
+    return os.environ.get("TOPOPROBE_SYNTHETIC", "") not in ("", "0")
+
+
+def inspect_node(root: str = "/", deadline_s: float = 10.0) -> Snapshot:
+    """Read the node below `root`. Raises InputError where `root` cannot be opened."""
+    facts = read_node(Root(root), deadline_s)
+    return Snapshot(
+        created=now(),
+        host=facts.host,
+        sysfs=facts.sysfs,
+        sources=facts.results,
+        synthetic=marked_synthetic(),
+    )
+
+
+def load(path: str) -> Report:
+    """Return the report in the file `path`, or the one that its topo -m text makes.
+
+    Raises InputError, ParseError or SchemaError in one line that names the file.
+    """
+    text = decode_text(read_input(path), path)
+    if is_json(text):
+        report = decode_report(text, path)
+        if marked_synthetic() and not report.synthetic:
+            report = msgspec.structs.replace(report, synthetic=True)
+        return report
+    from topoprobe.sources.topo_text import parse_topo  # noqa: PLC0415  (not on the live path)
+
+    snapshot = Snapshot(
+        created=now(),
+        host=HostRecord(unknown={"*": _FROM_TEXT}),
+        topo_matrix=parse_topo(text, path),
+        sources=(SourceResult("nvidia-smi", "ok", f"text {path}"),),
+        synthetic=marked_synthetic(),
+    )
+    if snapshot.topo_matrix and snapshot.topo_matrix.warnings:
+        partial = SourceResult("nvidia-smi", "partial", snapshot.topo_matrix.warnings[0])
+        snapshot = msgspec.structs.replace(snapshot, sources=(partial,))
+    return make_report(snapshot)
+
+
+def make_report(snapshot: Snapshot) -> Report:
+    """Return the report on a snapshot, nothing measured yet."""
+    topology = with_limits(build(snapshot))
+    findings = run_checks(snapshot, topology)
+    return Report(
+        tool=Tool("topoprobe", __version__),
+        created=snapshot.created,
+        host=snapshot.host,
+        sources=snapshot.sources,
+        topology=topology,
+        findings=findings,
+        synthetic=snapshot.synthetic,
+        levels=levels_of(topology),
+        verdict=verdict(findings),
+        unknown={
+            "profile": "SKU recognition is not in this version",
+            "collective_limits": "bounds of collectives are not in this version",
+        },
+    )
+
+
+def measure(report: Report, snapshot: Snapshot, progress: Callable[[str], None]) -> Report:
+    """Return `report` with a quick measurement of this very machine added."""
+    from topoprobe.bench.quick import measure_quick  # noqa: PLC0415  (subprocesses, psutil)
+
+    nodes = snapshot.sysfs.numa if snapshot.sysfs else ()
+    measurements, more = measure_quick(nodes, progress=progress, synthetic=report.synthetic)
+    findings = tuple([*report.findings, *more])
+    return msgspec.structs.replace(
+        report,
+        measurements=measurements,
+        findings=findings,
+        levels=levels_of(report.topology, measurements),
+        verdict=verdict(findings),
+    )
+
+
+def require_devices(report: Report, root: str) -> None:
+    """Raise InputError where nothing of the node could be read at all."""
+    if not report.topology.devices:
+        why = next((s.detail for s in report.sources if s.name == "sysfs" and s.detail), "no data")
+        raise InputError(f"{root}: no device could be read: {why}")
