@@ -1,0 +1,66 @@
+"""What may be typed."""
+
+import argparse
+from collections.abc import Sequence
+
+from topoprobe import __version__
+
+_EXAMPLES = """\
+examples:
+  topoprobe report                        this node: what is connected, how fast it could be
+  topoprobe report --measure quick        and how fast host memory and all_reduce are (20 s)
+  topoprobe report --full                 with tree and matrix of paths
+  topoprobe report --json -o node.json    for programs
+  topoprobe report --from topo.txt        a saved `nvidia-smi topo -m`, or a saved report
+  topoprobe explain PIX                   what a word means
+
+exit codes: 0 done (also with gaps), 1 input or node did not allow it, 2 wrong usage
+"""
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; exits 2 with one line on wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="topoprobe",
+        description="Inspect, measure and judge the interconnect of a GPU node.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"topoprobe {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_report(commands)
+    explain = commands.add_parser(
+        "explain", help="what a path class, a check or a figure means", description="Explain a word."
+    )
+    explain.add_argument("term", nargs="*", metavar="TERM", help="a word; none lists all")
+    return parser.parse_args(argv)
+
+
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    report = commands.add_parser(
+        "report",
+        help="inspect this node, or a saved text or report",
+        description="Inspect this node (or a saved `nvidia-smi topo -m` text or report): "
+        "verdict and levels first, then what is wrong, then what is not known and why.",
+    )
+    report.add_argument("--json", action="store_true", help="print the report as JSON")
+    report.add_argument("--full", action="store_true", help="add tree and matrix of paths")
+    report.add_argument(
+        "--measure",
+        choices=("quick",),
+        help="measure host memory and all_reduce on this node (under 20 s; needs topoprobe[bench] "
+        "for all_reduce)",
+    )
+    report.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="a topo -m text or a saved report, told apart by content",
+    )
+    report.add_argument(
+        "--root", default="/", metavar="DIR", help="read DIR/sys and DIR/proc (default /)"
+    )
+    report.add_argument(
+        "--deadline", default="10s", metavar="TIME", help="end reading after TIME: 3, 3s, 2m"
+    )
+    report.add_argument("-o", "--output", metavar="FILE", help="write to FILE, whole or not at all")

@@ -1,0 +1,106 @@
+"""Run a parsed command and turn errors into one line and an exit code."""
+
+import argparse
+import os
+import signal
+import sys
+
+from topoprobe.model.errors import TopoprobeError, UsageError
+from topoprobe.model.units import parse_duration
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; every foreseen error is one line on stderr."""
+    # A scheduler ends us with SIGTERM: leave as on Ctrl-C, so that children are ended too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _report(arguments) if arguments.command == "report" else _explain(arguments)
+    except TopoprobeError as error:
+        say(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) has gone; leave without a second error at shutdown.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    except RecursionError:
+        say("the input is nested too deeply")
+        return 1
+
+
+def say(line: str) -> None:
+    """Write one line of narration to stderr, control characters removed."""
+    from topoprobe.output.clean import clean
+
+    sys.stderr.write(f"topoprobe: {clean(line)}\n")
+    sys.stderr.flush()
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from topoprobe import pipeline
+
+    deadline = parse_duration(arguments.deadline)
+    if arguments.source is not None:
+        if arguments.measure or arguments.root != "/":
+            raise UsageError("--from shows a file: it goes with neither --measure nor --root")
+        report = pipeline.load(arguments.source)
+    else:
+        if arguments.measure and os.path.realpath(arguments.root) != "/":
+            raise UsageError("--measure measures this machine: it does not go with --root")
+        snapshot = pipeline.inspect_node(arguments.root, deadline)
+        report = pipeline.make_report(snapshot)
+        for source in report.sources:
+            if source.status != "ok":
+                say(f"{source.name}: {source.detail or source.status}")
+        pipeline.require_devices(report, arguments.root)
+        if arguments.measure:
+            report = pipeline.measure(report, snapshot, say)
+    if arguments.json:
+        from topoprobe.output.json import to_json
+
+        _write(to_json(report).decode(), arguments.output)
+    elif arguments.output:
+        import io
+
+        from topoprobe.output.text import print_report
+
+        buffer = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        print_report(report, buffer, full=arguments.full)
+        buffer.seek(0)
+        _write(buffer.read(), arguments.output)
+    else:
+        from topoprobe.output.text import print_report
+
+        print_report(report, sys.stdout, full=arguments.full)
+        sys.stdout.flush()
+    return 130 if any(finding.id == "bench-interrupted" for finding in report.findings) else 0
+
+
+def _write(text: str, path: str | None) -> None:
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from topoprobe.output.files import write_atomically
+
+    write_atomically(path, text)
+    say(f"written to {path}")
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from topoprobe.terms import ALL, explain
+
+    if not arguments.term:
+        width = max(len(term.name) for term in ALL)
+        for term in ALL:
+            sys.stdout.write(f"{term.name:{width}}  {term.title}\n")
+        return 0
+    import textwrap
+
+    term = explain(" ".join(arguments.term))
+    sys.stdout.write(f"{term.name}: {term.title}\n\n{textwrap.fill(term.text, 78)}\n")
+    if term.see:
+        sys.stdout.write(f"\nsee also: {', '.join(term.see)}\n")
+    return 0

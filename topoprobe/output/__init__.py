@@ -1,0 +1,1 @@
+"""Faces of a Report: they show it and decide nothing."""
