@@ -31,15 +31,20 @@ def marked_synthetic() -> bool:
     return os.environ.get("TOPOPROBE_SYNTHETIC", "") not in ("", "0")
 
 
+# A made tree carries this file, so that it is known for one without any environment.
+_SYNTHETIC_MARK = "/.topoprobe-synthetic"
+
+
 def inspect_node(root: str = "/", deadline_s: float = 10.0) -> Snapshot:
     """Read the node below `root`. Raises InputError where `root` cannot be opened."""
-    facts = read_node(Root(root), deadline_s)
+    tree = Root(root)
+    facts = read_node(tree, deadline_s)
     return Snapshot(
         created=now(),
         host=facts.host,
         sysfs=facts.sysfs,
         sources=facts.results,
-        synthetic=marked_synthetic(),
+        synthetic=marked_synthetic() or tree.exists(_SYNTHETIC_MARK),
     )
 
 
@@ -96,7 +101,7 @@ def measure(report: Report, snapshot: Snapshot, progress: Callable[[str], None])
 
     nodes = snapshot.sysfs.numa if snapshot.sysfs else ()
     measurements, more = measure_quick(nodes, progress=progress, synthetic=report.synthetic)
-    findings = tuple([*report.findings, *more])
+    findings = (*report.findings, *more)
     return msgspec.structs.replace(
         report,
         measurements=measurements,

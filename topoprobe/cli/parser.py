@@ -30,7 +30,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_report(commands)
     explain = commands.add_parser(
-        "explain", help="what a path class, a check or a figure means", description="Explain a word."
+        "explain",
+        help="what a path class, a check or a figure means",
+        description="Explain a word.",
     )
     explain.add_argument("term", nargs="*", metavar="TERM", help="a word; none lists all")
     return parser.parse_args(argv)
@@ -63,4 +65,6 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     report.add_argument(
         "--deadline", default="10s", metavar="TIME", help="end reading after TIME: 3, 3s, 2m"
     )
-    report.add_argument("-o", "--output", metavar="FILE", help="write to FILE, whole or not at all")
+    report.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE, whole or not at all"
+    )

@@ -44,6 +44,13 @@ def _width(link: Link, device: Device) -> Finding:
             id="pcie-width", status="pass", severity="info", subject=subject,
             message=f"{label}: x{current}", evidence=evidence,
         )  # fmt: skip
+    if link.a is None:
+        # A T4 in a cloud machine shows x8 of its x16: its slot, which we do not see, has 8.
+        return Finding(
+            id="pcie-width", status="unknown", severity="info", subject=subject,
+            message=f"{label}: x{current} of the device's x{maximum}; whether the slot has "
+            "more lanes cannot be seen from here", evidence=evidence,
+        )  # fmt: skip
     # A drive or management NIC on fewer lanes is common by design; a GPU or a switch that
     # carries GPUs is not.
     grave = device.kind in ("gpu", "pcie-switch", "nic")

@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from topoprobe.health.pcie import check_numa, check_width
 from topoprobe.health.sources import check_matrix, check_sources, check_symmetry
-from topoprobe.model.report import Finding, Verdict
+from topoprobe.model.report import Finding, FindingStatus, Verdict
 from topoprobe.model.snapshot import Snapshot
 from topoprobe.model.terms import Term
 from topoprobe.model.topology import Topology
 
 # Worst first: the verdict takes the first that occurs.
-STATUSES = ("fail", "warn", "unknown", "pass", "skip")
+STATUSES: tuple[FindingStatus, ...] = ("fail", "warn", "unknown", "pass", "skip")
 
 
 class Check(Struct, frozen=True):
@@ -88,5 +88,5 @@ def run_checks(snapshot: Snapshot, topology: Topology) -> tuple[Finding, ...]:
 def verdict(findings: Iterable[Finding]) -> Verdict:
     """Return the counts by status and the worst status; unknown where nothing was checked."""
     counts = Counter(finding.status for finding in findings)
-    worst = next((status for status in STATUSES if counts[status]), "unknown")
-    return Verdict(status=worst, counts={status: counts[status] for status in STATUSES})  # type: ignore[arg-type]
+    worst: FindingStatus = next((s for s in STATUSES if counts[s]), "unknown")
+    return Verdict(status=worst, counts={status: counts[status] for status in STATUSES})

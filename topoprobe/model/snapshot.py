@@ -170,7 +170,8 @@ class TopoMatrix(Struct, frozen=True, kw_only=True):
         ``NIC0`` → rdma device name, from the legend below the matrix.
     pcie_only
         True if this is ``topo -mp`` (NVLink hidden), False if NVLink shows, None if unsure.
-    warnings
+
+    Warnings:
         One line each on what is missing or damaged; empty for a whole text.
     """
 

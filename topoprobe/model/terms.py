@@ -1,4 +1,4 @@
-"""An explained word. Each text lives beside what it explains; `topoprobe explain` collects them."""
+"""An explained word. Each text lives beside what it explains; `explain` collects them."""
 
 from msgspec import Struct
 

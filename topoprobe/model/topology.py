@@ -60,7 +60,7 @@ class LinkSpeed(Struct, frozen=True):
 
 
 class LimitGBps(Struct, frozen=True):
-    """Three ceilings in GB/s, one direction (see ``topoprobe explain line``, payload, expected)."""
+    """Three ceilings in GB/s, one direction (``topoprobe explain line``, payload, expected)."""
 
     line: float | None = None
     payload: float | None = None

@@ -39,7 +39,7 @@ def format_size(size: int | float) -> str:
 
 
 def format_rate(rate: float | None) -> str:
-    """Return GB/s with about three figures and no unit: ``0.85``, ``31.5``, ``478``; ``–`` if None."""
+    """Return GB/s in about three figures: ``0.85``, ``31.5``, ``478``; ``–`` if None."""
     if rate is None:
         return "–"
     if rate >= 100:

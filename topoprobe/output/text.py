@@ -36,7 +36,7 @@ def print_report(report: Report, file: IO[str], *, full: bool = False) -> None:
 def _console(file: IO[str]) -> Console:
     terminal = file.isatty()
     utf8 = (getattr(file, "encoding", "") or "").lower().replace("-", "") == "utf8"
-    console = Console(
+    return Console(
         file=file if utf8 else ascii_only(file),
         width=None if terminal else _WIDTH,
         no_color=not terminal or bool(os.environ.get("NO_COLOR")),
@@ -47,7 +47,6 @@ def _console(file: IO[str]) -> Console:
         emoji=False,
         safe_box=True,
     )
-    return console
 
 
 def say(console: Console, line: str, style: str = "") -> None:
@@ -72,7 +71,11 @@ def _print_head(console: Console, report: Report) -> None:
     if not counts.get("gpu"):
         facts.append("no GPU")
     if report.synthetic:
-        say(console, "SYNTHETIC: this machine is made up; nothing here was measured", "bold magenta")
+        say(
+            console,
+            "SYNTHETIC: this machine is made up; nothing here was measured",
+            "bold magenta",
+        )
     say(console, "   ".join(fact for fact in facts if fact), "bold")
     about = [host.os, host.kernel, host.machine]
     if host.cpus:
@@ -139,7 +142,9 @@ def _print_measurements(console: Console, report: Report) -> None:
 
 
 def _measured_row(m: Measurement) -> list[str]:
-    where = f"{m.world_size} ranks, {m.backend}" if m.kind == "collective" else ", ".join(m.devices)
+    where = (
+        f"{m.world_size} ranks, {m.backend}" if m.kind == "collective" else ", ".join(m.devices)
+    )
     if m.time_s is None:
         return [m.op, clean(where), format_size(m.bytes_total), *["–"] * 4, "not measured"]
     data = {True: "right", False: "CORRUPT", None: "unchecked"}[m.verified]

@@ -21,7 +21,7 @@ def print_tree(console: Console, topology: Topology) -> None:
     children: dict[str | None, list[Device]] = defaultdict(list)
     for device in topology.devices:
         children[device.parent if device.parent in keys else None].append(device)
-    links = {link.b: link for link in topology.links if link.b}
+    links: dict[str | None, Link] = {link.b: link for link in topology.links if link.b}
     if not any(device.parent for device in topology.devices):
         return
     console.print(Text("host", style="bold"))

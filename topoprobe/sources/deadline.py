@@ -195,6 +195,12 @@ def _isolate(keep_fd: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
+    # Python opens its own descriptors close-on-exec; those without it came from the caller.
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        with contextlib.suppress(OSError):
+            if fd > 2 and fd != keep_fd and os.get_inheritable(fd):
+                os.close(fd)
 
 
 def _write_all(fd: int, data: bytes) -> None:

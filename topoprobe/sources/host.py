@@ -143,7 +143,7 @@ def _container(root: Root) -> str | None:
             ("KUBERNETES_SERVICE_HOST", "kubernetes"),
             ("APPTAINER_CONTAINER", "apptainer"),
             ("SINGULARITY_CONTAINER", "apptainer"),
-            ("container", os.environ.get("container") or "container"),
+            ("container", os.environ.get("container") or "container"),  # noqa: SIM112  (systemd's)
         ):
             if os.environ.get(variable):
                 return name

@@ -105,7 +105,14 @@ def read_pci(root: Root, address: str) -> PciRecord:
     unknown: dict[str, str] = {}
     record: dict[str, object] = {}
     with root.open(f"{PCI_DEVICES}/{address}") as device:
-        for name in ("class", "vendor", "device", "subsystem_vendor", "subsystem_device", "revision"):
+        for name in (
+            "class",
+            "vendor",
+            "device",
+            "subsystem_vendor",
+            "subsystem_device",
+            "revision",
+        ):
             record["class_code" if name == "class" else name] = _hex(device, name, unknown)
         for name in ("current", "maximum"):
             record[name] = _link_speed(device, name, unknown)

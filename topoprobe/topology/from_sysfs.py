@@ -40,8 +40,7 @@ def topology_from_sysfs(record: SysfsRecord) -> Topology:
 
 def _numa_device(node: NumaRecord) -> Device:
     unknown = {
-        {"distances": "numa_distances"}.get(name, name): why
-        for name, why in node.unknown.items()
+        {"distances": "numa_distances"}.get(name, name): why for name, why in node.unknown.items()
     }
     return Device(
         key=f"numa:{node.node}",

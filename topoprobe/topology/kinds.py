@@ -1,6 +1,7 @@
 """What a PCI function is, and what it hangs below."""
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from topoprobe.model.snapshot import PciRecord
 from topoprobe.model.topology import DeviceKind
@@ -24,7 +25,7 @@ def parents_of(functions: Iterable[PciRecord]) -> dict[str, str | None]:
             keys = [_key(part) for part in function.above] + [function.address]
             # A bridge that could not be read is skipped, so that no device hangs on nothing.
             keys = [key for key in keys if key in known or key.startswith("host-bridge:")]
-            for upper, lower in zip(keys, keys[1:], strict=False):
+            for upper, lower in pairwise(keys):
                 parents.setdefault(lower, upper)
             parents.setdefault(function.address, None)
         else:

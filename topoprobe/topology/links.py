@@ -99,10 +99,11 @@ def limited_by(
     lower: PciRecord, upper: PciRecord | None, current: LinkSpeed, maximum: LinkSpeed
 ) -> str | None:
     """Return who keeps the link below what its better end could do: a key, "training" or None."""
+    if upper is None:
+        # The slot may have fewer lanes than the card: nothing here can tell.
+        return None
     if current.width and maximum.width and current.width < maximum.width:
         return "training"
-    if upper is None:
-        return None
     for mine, other in (
         (lower.maximum.width, upper.maximum.width),
         (lower.maximum.generation, upper.maximum.generation),
@@ -117,7 +118,9 @@ def _unknown(
 ) -> dict[str, str]:
     unknown: dict[str, str] = {}
     if upper is None:
-        unknown["a"] = "the upper end is not visible here (virtual machine or container)"
+        why = "the upper end is not visible here (virtual machine or container)"
+        unknown["a"] = unknown["maximum_a.generation"] = unknown["maximum_a.width"] = why
+        unknown["limited_by"] = why
     for field, speed in (("current", current), ("maximum", maximum)):
         for part in ("generation", "width"):
             if getattr(speed, part) is None:
