@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from testbed.build import machine_with, write_machine
 
+from testbed.build import machine_with, write_machine
 from topoprobe import pipeline
 from topoprobe.model.report import Report
 
