@@ -7,7 +7,7 @@ add up with the header's, so their places are certain only where their number or
 from itertools import combinations
 
 from topoprobe.sources._topo_rows import SEAM
-from topoprobe.sources._topo_words import is_whole_affinity
+from topoprobe.sources._topo_words import cpu_count, fits_heading, is_whole_affinity
 
 _TAB = 8
 _MAX_HEADINGS = 8
@@ -26,7 +26,11 @@ def read_affinities(
         headings: The headings of the columns.
     """
     cells = _place(_resolve(words, len(headings)), tail, at, headings)
-    return [None if cell and not is_whole_affinity(cell) else cell for cell in cells]
+    # What stands under a heading that we know must be of its kind.
+    return [
+        None if cell and not (is_whole_affinity(cell) and fits_heading(cell, heading)) else cell
+        for cell, heading in zip(cells, headings, strict=True)
+    ]
 
 
 def cut_affinities(
@@ -46,10 +50,17 @@ def cut_affinities(
     word = cells[last] or ""
     same = [other[last] or "" for other in others if last < len(other)]
     longer = any(value != word and value.startswith(word) for value in same)
-    # "N/A" is never the start of a longer value, and a value that others have is whole.
-    if word == "N/A" or (not longer and (ended or word in same)):
+    # "N/A" is never the start of a longer value, and a value that others have is whole. A line
+    # end speaks for a whole row, if its CPUs are as many as another's.
+    if word == "N/A" or (not longer and (word in same or (ended and _is_like(word, last, same)))):
         kept[last] = word
     return kept
+
+
+def _is_like(word: str, place: int, same: list[str]) -> bool:
+    if place > 0:
+        return True
+    return cpu_count(word) in {cpu_count(value) for value in same if is_whole_affinity(value)}
 
 
 def _resolve(words: list[str], count: int) -> list[str]:
@@ -73,7 +84,8 @@ def _place(words: list[str], tail: str, at: int | None, headings: list[str]) -> 
     if len(words) == count:
         return list(words)
     if not words:
-        return [""] * count
+        # Without tabs, a lost line end looks the same as empty cells.
+        return [""] * count if "\t" in tail else unknown
     if "\t" in tail:
         return _by_tabs(tail, headings) or unknown
     if at is not None and count <= _MAX_HEADINGS:
@@ -99,8 +111,10 @@ def _by_tabs(tail: str, headings: list[str]) -> list[str | None] | None:
         at += step
         cells.append(fields[at] if at < len(fields) else "")
     if astray or any(fields[at + 1 :]):
-        # The tabs are not nvidia-smi's; what stands right behind the matrix is still the first.
-        return [fields[1] or None, *[None] * (len(headings) - 1)]
+        return None
+    # If the first cell were lost with its tab, others would be taken for it.
+    if at >= len(fields) and not {"-", ","} & set(fields[1]):
+        return None
     return cells
 
 

@@ -8,6 +8,7 @@ from topoprobe.sources._topo_rows import (
     Cells,
     Row,
     choose_columns,
+    cut_label,
     find_rows,
     prefix_pattern,
     read_cells,
@@ -25,6 +26,7 @@ from topoprobe.sources._topo_words import (
 
 _MAX_HEADER_LINES = 12
 _TAB = 8
+_NO_COLUMN = "no column of the header has this label"
 
 
 class Block(NamedTuple):
@@ -77,11 +79,11 @@ def read_block(lines: list[str], header: Header, ends: bool, ended: bool) -> Blo
 
 def _wrapped_header(lines: list[str], header: Header) -> tuple[Header | None, int]:
     text = lines[0]
-    prefix = prefix_pattern(text[: header.start].rstrip())
+    prefix = prefix_pattern(text[: header.start].rstrip() + " ")
     at = 1
     while at < min(len(lines), _MAX_HEADER_LINES):
         line = lines[at]
-        if header.start and (same := prefix.match(line)):
+        if text[: header.start].strip() and (same := prefix.match(line)):
             line = line[same.end() :]
         if not continues_header(line, text[header.start :]):
             break
@@ -108,18 +110,20 @@ class _Reading:
         counts = Counter(width(self.text(row)) for row in rows)
         counts.pop(0, None)
         count = counts.most_common(1)[0][0] if counts else 0
-        self.printed, more = choose_columns(header.labels, rows, count)
+        labels = header.labels
+        cut_at = None if header.headings else cut_label(labels, rows)
+        self.clipped = cut_at is not None
+        if cut_at is not None:
+            self.printed, self.headings = [label for label in labels[:-1] if label], [cut_at]
+        else:
+            self.printed, more = choose_columns(labels, rows, count)
+            self.headings = more + header.headings
         self.count = len(self.printed)
-        self.headings = more + header.headings
         self.more = any(heading not in _VALUES_TELL for heading in self.headings)
         self.keys = column_keys(self.printed)
-        self.whole_header = header.whole
+        self.whole_header = header.whole and not self.clipped
         self.rows = rows
-        self.unreadable = {
-            label: "no column of the header has this label"
-            for label in strange
-            if label not in self.printed
-        }
+        self.unreadable = {label: _NO_COLUMN for label in strange if label not in self.printed}
         self.warnings: list[str] = []
         self.cells: dict[str, list[str]] = {}
         self.read: dict[str, tuple[Row, Cells]] = {}
@@ -132,11 +136,15 @@ class _Reading:
 
     def block(self) -> Block:
         for row in self.rows:
-            self.take(row, self.text(row))
+            if self.joined or all(width(part) == self.count for part in row.rest):
+                self.take(row, self.text(row))
+            else:
+                self.refuse(row.label, self.columns.get(row.label, []), "it may go on below")
             if not self.joined:
                 for at, part in enumerate(row.rest, 1):
                     if width(part) == self.count:
                         self.take(Row("", part, [], row.line + at), part)
+        self.drop_clipped()
         at_end = any(map(self.is_last, self.rows))
         return Block(
             self.printed,
@@ -151,17 +159,30 @@ class _Reading:
             _is_p2p(self.rows),
         )
 
+    def drop_clipped(self) -> None:
+        """Drop what the right edge may have cut: the NV1 of NV12, of which the pair tells."""
+        if _VALUES_TELL & set(self.headings) or not self.keys:
+            return
+        clipped = _NO_COLUMN in self.unreadable.values()
+        pairs = self.cells.get(self.keys[-1], [])
+        for at, key in enumerate(self.keys):
+            cell = self.cells[key][-1] if key in self.cells else ""
+            pair = pairs[at] if pairs else ""
+            longer = pair != cell and pair.startswith(cell) if pair else clipped
+            if cell.startswith("NV") and longer:
+                self.cells[key][-1] = ""
+
     def is_last(self, row: Row) -> bool:
         return row.line + len(row.rest) >= self.cut >= 0
 
     def take(self, row: Row, text: str) -> None:
         own = self.columns.get(row.label, [])
-        cut = self.is_last(row) and not self.ended
+        cut = row.loose or (self.is_last(row) and not self.ended)
         found: Cells | str
         if not own:
-            found = "no column of the header has this label"
+            found = _NO_COLUMN
         else:
-            found = read_cells(text, self.count, own, self.more, cut)
+            found = read_cells(text, self.count, own, self.more, cut, self.clipped)
             if isinstance(found, str) and not self.is_last(row):
                 found = _by_offset(row.label, text, self.count, own) or found
         if isinstance(found, str):
@@ -191,6 +212,9 @@ class _Reading:
             key: read_affinities(found.after, found.tail, self.tail_at(row, found), self.headings)
             for key, (row, found) in self.read.items()
         }
+        for key, (row, _) in self.read.items():
+            if row.loose:
+                result[key] = [cell or None for cell in result[key]]
         if not self.whole_header:
             result = {key: [*cells[:-1], None] for key, cells in result.items()}
         for key, (row, _) in self.read.items():
@@ -264,6 +288,12 @@ def _by_offset(label: str, text: str, count: int, own: list[int]) -> Cells | Non
         else:
             after.append(word)
     # A cell lost with its blanks would move the others to the left, and leave the last empty.
-    if "?" in cells or not cells[-1] or cells.count("X") != 1 or cells.index("X") not in own:
+    if (
+        "?" in cells
+        or not cells[-1]
+        or any(map(is_class, after))
+        or cells.count("X") != 1
+        or cells.index("X") not in own
+    ):
         return None
     return Cells(cells, [], "")

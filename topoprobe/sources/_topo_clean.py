@@ -9,7 +9,8 @@ import re
 # The header of topo -m is underlined (ESC[4m … ESC[0m) even into a pipe. Copies keep the code
 # whole, or lose or spell out its ESC: "^[[4m" (cat -v), "#033[4m" (rsyslog), "\u001b[4m"
 # (JSON), "[4m" (most web forms), "←[4m" (Windows consoles).
-_ESC = r"(?:\x1b|\\+u001[bB]|\\+x1[bB]|\\+0?33|\\+e|\^\[|#033|&#27;|␛|←)"
+# The look-behind keeps a long run of backslashes from being searched from each of them.
+_ESC = r"(?:\x1b|(?<!\\)\\{1,8}(?:u001[bB]|x1[bB]|0?33|e)|\^\[|#033|&#27;|␛|←)"
 _ANSI = re.compile(
     rf"{_ESC}\[[0-?]{{0,24}}[ -/]{{0,4}}[@-~]"
     r"|\x9b[0-?]{0,24}[@-~]"
@@ -19,7 +20,7 @@ _ANSI = re.compile(
     # The bracket is lost too: "4mGPU0".
     r"|(?<![A-Za-z0-9_])4m(?=GPU\d)"
 )
-_ESCAPED = re.compile(r"\\+([nrt])")
+_ESCAPED = re.compile(r"(?<!\\)\\{1,8}([nrt])")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,200}>")
 # A line of a list of strings: the closing quote sticks to the last cell.
 _QUOTE_END = re.compile(r"[\"'`]{1,3},?$")
@@ -57,7 +58,8 @@ def clean_lines(text: str) -> tuple[list[str], bool]:
     if "&nbsp;" in text:
         text = text.replace("&nbsp;", " ")
     lines = [_without_end(line) for line in text.splitlines()]
-    return lines, text[-1:].isspace() or not lines
+    # The closing quote of a string is no line.
+    return lines, not lines or text[-1:].isspace() or not lines[-1].strip()
 
 
 def _without_end(line: str) -> str:

@@ -93,7 +93,7 @@ def what_it_is(raw: str, lines: list[str]) -> str:
     """Say what the text is, given that no topology matrix is in it."""
     raw = raw[:_LOOK]
     text = "\n".join(lines)[:_LOOK]
-    if not text.strip():
+    if not text.strip() and "<" not in raw:
         return EMPTY
     if lost := lost_gpu(text):
         return lost

@@ -1,6 +1,7 @@
 """Read what stands around a ``nvidia-smi topo`` matrix: its legends and the command before it."""
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 from topoprobe.sources._topo_rows import prefix_pattern
@@ -10,6 +11,7 @@ _START = re.compile(r"(?:^|[^A-Za-z])Legend:?\s*$|(?<![\w#])X\s{1,8}=\s+Self")
 _KEY = re.compile(r"(?<![\w#])(X|SYS|SOC|NODE|PHB|PXB|PIX|NV#)\s{1,8}=")
 _P2P = re.compile(r"(?<![\w])(?:CNS|GNS|TNS)\s+=|OK\s+=\s+Status")
 _DEVICE = re.compile(r"(?<![A-Za-z0-9_])((?:NIC|DD)\d{1,4})\s?:\s+([A-Za-z0-9_][\w.\-]*)")
+_NAME_END = re.compile(r"[\w.\-]{1,12}")
 _COMMAND = re.compile(r"topo\s+(?:-(mp|p2p|m)\b|--(matrix|p2p)\b)")
 _LOOK_BACK = 4
 
@@ -40,8 +42,15 @@ def is_legend_start(line: str) -> bool:
     return ("Legend" in line or "Self" in line) and bool(_START.search(line[:MAX_LINE]))
 
 
-def read_legend(lines: list[str], ended: bool) -> Legend:
-    """Read the lines below a matrix up to the next one."""
+def read_legend(lines: list[str], ended: bool, last: bool, labels: list[str]) -> Legend:
+    """Read the lines below a matrix up to the next one.
+
+    Args:
+        lines: The lines, from the heading of the legend on.
+        ended: The last of them has a line end.
+        last: The text ends with them.
+        labels: The labels of the matrix.
+    """
     lines = [line[:400] for line in lines if line.strip()]
     keys = set()
     p2p = False
@@ -50,46 +59,59 @@ def read_legend(lines: list[str], ended: bool) -> Legend:
             keys.update(_KEY.findall(line))
             p2p = p2p or bool(_P2P.search(line))
     at = next((n for n, line in enumerate(lines) if "NIC Legend" in line), len(lines))
-    nics, conflicts = _nics(lines[at + 1 :], ended)
+    nics, conflicts = _nics(lines[at + 1 :])
+    if last and nics and not conflicts:
+        _drop_cut(nics, ended and all(label in nics for label in labels if label[:3] == "NIC"))
     return Legend(lines, frozenset(keys), p2p, nics, at < len(lines), conflicts)
 
 
-def _nics(lines: list[str], ended: bool) -> tuple[dict[str, str], list[str]]:
+def _nics(lines: list[str]) -> tuple[dict[str, str], list[str]]:
     nics: dict[str, str] = {}
     conflicts: list[str] = []
     prefix: re.Pattern[str] | None = None
-    before = ""
-    for number, line in enumerate(lines):
+    for line in lines:
         found = _DEVICE.search(line)
         if found is None:
             rest = line if prefix is None else prefix.sub("", line, count=1)
+            if nics and _NAME_END.fullmatch(rest):
+                nics.popitem()  # the line was wrapped within the name
             if nics and rest.strip() and "Legend" not in rest:
                 break
             continue
         if prefix is None:
             prefix = prefix_pattern(line[: found.start()].rstrip())
         nic, device = found[1], found[2]
-        at_end = number == len(lines) - 1 and not ended and found.end() == len(line)
-        if at_end and not _is_final(device, before):
-            break
+        if device[-1] in "_-.":  # cut at the right
+            continue
         if nics.setdefault(nic, device) != device:
             conflicts.append(nic)
-        before = device
+    # Two of one name: the lines were cut at the right.
+    counts = Counter(nics.values())
+    conflicts.extend(nic for nic, device in nics.items() if counts[device] > 1)
     for nic in conflicts:
         nics.pop(nic, None)
     return nics, conflicts
 
 
+def _drop_cut(nics: dict[str, str], whole: bool) -> None:
+    """Drop the name that a text ends with if it may go on; `whole`: no name is missing."""
+    *others, nic = nics
+    name = nics[nic]
+    longer = any(nics[other].startswith(name) for other in others)
+    if longer or not (whole or _is_final(name, nics[others[-1]] if others else "")):
+        del nics[nic]
+
+
 def _is_final(name: str, before: str) -> bool:
-    """Tell whether the name that a text ends with is whole: it is the one next to come."""
+    """Tell whether the name that a text ends with is whole: its number is above the last's."""
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :]
     if digits == "0":
         return True
     count = before[len(stem) :]
-    return (
-        before.startswith(stem) and count.isdigit() and bool(digits) and len(count) < 10
-    ) and digits == str(int(count) + 1)
+    if not (before.startswith(stem) and count.isdigit() and digits):
+        return False
+    return (len(count), count) < (len(digits), digits)
 
 
 def command_before(lines: list[str], at: int) -> str | None:

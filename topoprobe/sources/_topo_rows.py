@@ -9,10 +9,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from topoprobe.sources._topo_words import (
+    MAX_COLUMNS,
     MAX_LINE,
     P2P_WORDS,
     is_affinity,
     is_class,
+    is_cut_label,
+    is_fragment,
+    is_labelish,
     is_standard_label,
     may_be_class,
 )
@@ -33,13 +37,15 @@ class Row(NamedTuple):
     first: str
     rest: list[str]
     line: int
+    # A line that is none of the matrix's follows: the row's own rest may be in it.
+    loose: bool = False
 
     def joined(self) -> str:
         """Return the row as one line, with a SEAM where that is not certain."""
-        text = self.first
+        pieces = [self.first]
         for part in self.rest:
-            text += _seam(text, part) + part.lstrip()
-        return text
+            pieces += (_seam(pieces[-1], part), part.lstrip())
+        return "".join(pieces)
 
 
 def _seam(text: str, part: str) -> str:
@@ -63,6 +69,7 @@ def find_rows(lines: Iterable[str], labels: frozenset[str]) -> tuple[list[Row], 
     rows: list[Row] = []
     strange: list[str] = []
     prefix: re.Pattern[str] | None = None
+    goes_on = False
     for number, whole in enumerate(lines):
         line = whole
         if not line or len(line) > MAX_LINE or line.isspace():
@@ -73,16 +80,22 @@ def find_rows(lines: Iterable[str], labels: frozenset[str]) -> tuple[list[Row], 
             if prefix is None and line[:start].strip() and start <= _MAX_PREFIX:
                 prefix = prefix_pattern(line[:start])
             rows.append(Row(line[start:end], line[end:], [], number))
+            goes_on = True
             continue
         if prefix is not None and (same := prefix.match(line)):
             line = line[same.end() :]
         words = line.split()
-        if rows and words and all(map(_is_cell_or_affinity, words)):
-            rows[-1].rest.append(line)
-        elif name := _strange_label(words):
+        if not words:
+            continue
+        name = _strange_label(words)
+        if name is not None:
             strange.append(name)
-        elif rows and words and _is_fragment_line(words):
+        # A row does not go on behind a line that is no part of it.
+        if goes_on and name is None and _is_rest(words) and len(rows[-1].rest) < MAX_COLUMNS:
             rows[-1].rest.append(line)
+        elif goes_on:
+            goes_on = False
+            rows[-1] = rows[-1]._replace(loose=True)
     return rows, strange
 
 
@@ -97,7 +110,9 @@ def _label_at(line: str, labels: frozenset[str]) -> tuple[int, int] | None:
                 continue
         after = line[end:].split(None, 3)[:3]
         if not line[end : end + 1].strip() and (
-            not after or any(is_class(word) or word in P2P_WORDS for word in after)
+            # A wrapped row may have its label alone; the "N" of a cut NODE is none.
+            (not after and is_labelish(line[start:end]))
+            or any(is_class(word) or word in P2P_WORDS for word in after)
         ):
             return start, end
     return None
@@ -112,9 +127,13 @@ def _is_cell_or_affinity(word: str) -> bool:
     return may_be_class(word) or is_affinity(word)
 
 
-def _is_fragment_line(words: list[str]) -> bool:
-    """Tell whether a wrapped line goes on within a word: its first word alone is no cell."""
-    return len(words[0]) < 8 and len(words) > 1 and all(map(_is_cell_or_affinity, words[1:]))
+def _is_rest(words: list[str]) -> bool:
+    """Tell whether a line is made of cells and affinities, but for what its ends have cut."""
+    inner = words[1:-1] if len(words) > 1 else []
+    ends = words[:1] + words[-1:]
+    return all(map(_is_cell_or_affinity, inner)) and all(
+        _is_cell_or_affinity(word) or (len(word) < 5 and is_fragment(word)) for word in ends
+    )
 
 
 def _strange_label(words: list[str]) -> str | None:
@@ -144,12 +163,18 @@ def choose_columns(labels: list[str], rows: list[Row], count: int) -> tuple[list
     their NICs) or a doubled tab: only the rows tell.
     """
     dense = [label for label in labels if label]
+    known = {row.label for row in rows}
+    # A device without a digit in its name and without a row is a heading that we do not know.
+    end = len(dense)
+    while end > 1 and dense[end - 1] not in known and not is_labelish(dense[end - 1]):
+        end -= 1
+    if end < len(dense) and len(dense) == len(labels):
+        return dense[:end], dense[end:]
     if count == len(dense):
         return dense, []
     if count == len(labels):
         return labels, []
     if 0 < count < len(dense):
-        known = {row.label for row in rows}
         surplus = dense[count:]
         if not any(is_standard_label(label) or label in known for label in surplus):
             return dense[:count], surplus
@@ -159,6 +184,18 @@ def choose_columns(labels: list[str], rows: list[Row], count: int) -> tuple[list
             return dense + [""] * bare, []
         return _cut_front(dense, rows, count), []
     return dense, []
+
+
+def cut_label(labels: list[str], rows: list[Row]) -> str | None:
+    """Return the last label of a header without headings if the right edge has cut it."""
+    last = labels[-1]
+    others = {row.label for row in rows}
+    if last in labels[:-1]:
+        # NIC1 of NIC10. Real repetitions are names cut to 7 characters, as mlx5_ib is.
+        return last if last[-1].isdigit() and len(last) < 7 else None
+    if last in others or len(labels) < 2:
+        return None
+    return last if is_cut_label(last, (labels[-2], *others)) else None
 
 
 def _cut_front(labels: list[str], rows: list[Row], count: int) -> list[str]:
@@ -185,7 +222,9 @@ class Cells(NamedTuple):
     tail: str
 
 
-def read_cells(row: str, count: int, own: list[int], more: bool, cut: bool) -> Cells | str:
+def read_cells(
+    row: str, count: int, own: list[int], more: bool, cut: bool, clipped: bool
+) -> Cells | str:
     """Read the cells of a row whose label stands at one of the columns `own`.
 
     Args:
@@ -194,11 +233,14 @@ def read_cells(row: str, count: int, own: list[int], more: bool, cut: bool) -> C
         own: The columns with the row's label.
         more: Columns which we do not know, with values which could pass for cells, may follow.
         cut: The text ends with this row.
+        clipped: The lines are cut at the right, within one more column.
 
     Returns:
         The cells, or the reason if they cannot be told with certainty.
     """
     words = row.split()
+    if clipped and len(words) == count + 1:
+        words.pop()  # of the column whose label is cut
     for at, word in enumerate(words[: count - 1]):
         if SEAM in word:  # "NV1|2" before the last cell: a digit alone is none
             words[at] = word.replace(SEAM, "")

@@ -68,7 +68,12 @@ def _cells(block: Block) -> list[str]:
 def _affinities(block: Block) -> list[str]:
     warnings = []
     for at, heading in enumerate(block.headings):
-        bad = [row for row, cells in block.affinities.items() if cells[at] is None]
+        # NICs have none: an empty cell that may be cut is no loss.
+        bad = [
+            row
+            for row, cells in block.affinities.items()
+            if cells[at] is None and row.startswith("GPU")
+        ]
         if bad and (block.whole_header or at < len(block.headings) - 1):
             warnings.append(f"{heading} cannot be told of {_some(bad)}")
     return warnings
@@ -88,7 +93,7 @@ def _asymmetry(block: Block) -> list[str]:
 
 
 def _nics(block: Block, legend: Legend) -> list[str]:
-    warnings = [f"the NIC legend names {nic} twice" for nic in legend.conflicts]
+    warnings = [f"the NIC legend does not tell the name of {nic}" for nic in legend.conflicts]
     nics = [key for key in block.keys if key.startswith("NIC") and key[3:].isdigit()]
     lacking = [nic for nic in nics if nic not in legend.nics and nic not in legend.conflicts]
     if legend.has_nics and lacking:

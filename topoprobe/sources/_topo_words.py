@@ -1,6 +1,8 @@
 """The words of a ``nvidia-smi topo`` matrix: cells, labels, headings; and the header row."""
 
 import re
+from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 MAX_COLUMNS = 1024
@@ -10,8 +12,9 @@ MAX_LINE = 40 * MAX_COLUMNS
 _KNOWN = frozenset({"X", "SYS", "SOC", "NODE", "PHB", "PXB", "PIX"})
 # The left part of a cell that a line's end has cut; "NV1" of "NV12" cannot be told by itself.
 _FRAGMENTS = frozenset(word[:end] for word in (*_KNOWN, "NV#") for end in range(1, len(word)))
+_TAILS = frozenset(word[start:] for word in _KNOWN for start in range(1, len(word)))
 P2P_WORDS = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
-_CLASS_SHAPE = re.compile(r"[A-Z]{1,8}\d{0,3}")
+_CLASS_SHAPE = re.compile(r"[A-Z]{2,8}\d{0,3}")
 _CPU_LIST = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 
 # "GPU0000:07:00.0" is an address and "GPU0:" the start of a sentence, not labels.
@@ -23,6 +26,7 @@ HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _STANDARD_LABEL = re.compile(r"(?:GPU|NIC|DD)\d{1,4}|mlx\d_\w+")
 _LABEL_SHAPE = re.compile(r"[A-Za-z][\w.\-]*[\d_][\w.\-]*")
 _HEADING_WORDS = frozenset({"CPU", "NUMA", "GPU", "Affinity", "ID"})
+_MAX_STARTS = 3
 _WIDE_GAP = re.compile(r"\t+|  +")
 
 
@@ -38,6 +42,16 @@ def may_be_class(word: str) -> bool:
     return is_class(word) or (_CLASS_SHAPE.fullmatch(word) is not None and word not in _FRAGMENTS)
 
 
+def is_fragment(word: str) -> bool:
+    """Tell whether the word can be a part of a cell or affinity that a line's end has cut."""
+    return (
+        word in _FRAGMENTS
+        or word in _TAILS
+        or word in ("N/", "/A", "A")
+        or (word[:1] == "V" and word[1:].isdigit())
+    )
+
+
 def is_affinity(word: str) -> bool:
     """Tell whether the word is made like a part of an affinity: digits, commas, dashes, N/A."""
     return word == "N/A" or (word != "" and not word.strip("0123456789,-"))
@@ -46,7 +60,8 @@ def is_affinity(word: str) -> bool:
 def is_whole_affinity(word: str) -> bool:
     """Tell whether the word is an affinity that no cut shows on; a list must ascend."""
     if not is_affinity(word):
-        return bool(word) and not word.endswith(("-", ",", ".", "…"))
+        cut = "N/A".startswith(word) or word.endswith(("-", ",", ".", "…", "/"))
+        return not cut
     if word == "N/A":
         return True
     if not _CPU_LIST.fullmatch(word) or len(word) > 4096:
@@ -54,6 +69,19 @@ def is_whole_affinity(word: str) -> bool:
     numbers = [part.lstrip("0") or "0" for part in word.replace("-", ",").split(",")]
     sizes = [(len(number), number) for number in numbers]
     return sizes == sorted(sizes)
+
+
+def fits_heading(cell: str, heading: str) -> bool:
+    """Tell whether the cell can stand under the heading, any under one that we do not know."""
+    return heading not in HEADINGS or is_affinity(cell)
+
+
+def cpu_count(cpus: str) -> int:
+    """Return how many CPUs a whole list names, 0 for what is none."""
+    if not _CPU_LIST.fullmatch(cpus) or len(cpus) > 4096:
+        return 0
+    ends = [part.split("-") for part in cpus.split(",")]
+    return sum(int(end[-1][:9]) - int(end[0][:9]) + 1 for end in ends)
 
 
 class Header(NamedTuple):
@@ -81,23 +109,33 @@ class Header(NamedTuple):
 def parse_header(line: str) -> Header | None:
     """Read a header row, or return None if the line is none."""
     line = line[:MAX_LINE]
-    found = _FIRST_LABEL.search(line)
-    if found is None:
-        return None
-    body = _GLUED.sub(r"\1\t", line[found.start() :])
+    first = None
+    # The prefix of a log may name a GPU too.
+    for found in islice(_FIRST_LABEL.finditer(line), _MAX_STARTS):
+        header = _header_from(line, found.start())
+        if header is not None and header.sure:
+            return header
+        first = first or header
+    return first
+
+
+def _header_from(line: str, start: int) -> Header | None:
+    body = _GLUED.sub(r"\1\t", line[start:])
     heading = _HEADING.search(body)
     end = heading.start() if heading else len(body)
     labels = _fields(body[:end])
     headings = _split_headings(body[end:])
-    if any(is_class(word) or word in P2P_WORDS or "=" in word for word in labels):
+    # "=" is of prose or a legend, a backslash of an escape that was torn apart.
+    if any(is_class(word) or word in P2P_WORDS or {"=", "\\"} & set(word) for word in labels):
         return None
     if heading is None:
         labels, headings = _cut_heading(labels)
     while not labels[-1]:
         labels.pop()
-    odd = any(label and not is_labelish(label) for label in labels)
+    odd = any(label and not is_labelish(label) for label in labels[:-1])
+    odd = odd or not (is_labelish(labels[-1]) or is_cut_label(labels[-1], ()))
     sure = not odd and (len(labels) > 1 or heading is not None)
-    return Header(found.start(), labels, headings, all(map(_is_whole, headings)), sure)
+    return Header(start, labels, headings, all(map(_is_whole, headings)), sure)
 
 
 def _cut_heading(labels: list[str]) -> tuple[list[str], list[str]]:
@@ -154,13 +192,20 @@ def continues_header(line: str, header: str) -> bool:
         and not is_class(word)
         and (
             is_labelish(word)
+            or word[0] == "_"
             or word in _HEADING_WORDS
             or word.isdigit()
-            # The right part of a heading that was cut at the line's end: "ffinity".
-            or any(known.endswith(word) for known in ("Affinity", "NUMA", "CPU", "ID"))
+            # A heading that was cut at the line's end: "Af", "finity".
+            or any(known.endswith(word) or known.startswith(word) for known in _HEADING_WORDS)
         )
         for word in words
     )
+
+
+def is_cut_label(word: str, others: Iterable[str]) -> bool:
+    """Tell whether the last label of a header is only the left part of one like the others."""
+    stems = ("GPU#", "NIC#", "DD#", *others)
+    return any(stem.startswith(word) and stem != word for stem in stems)
 
 
 def join_header(line: str, rest: str) -> str:

@@ -15,6 +15,9 @@ from topoprobe.sources._topo_legend import Legend, command_before, is_legend_sta
 from topoprobe.sources._topo_warnings import warnings_of
 from topoprobe.sources._topo_words import HEADINGS, MAX_COLUMNS, Header, parse_header
 
+# A text has a few; the bound is for texts that are none.
+_MAX_HEADERS = 2000
+
 # Links of other vendors' accelerators (T-Head, AMD, Huawei, Moore Threads).
 _VENDOR_CELLS = ("ICN", "XGMI", "HCCS", "MTL")
 
@@ -39,7 +42,8 @@ def parse_topo(text: str, name: str = "text") -> TopoMatrix:
     blocks: list[tuple[Block, Legend, int]] = []
     for number, (at, header) in enumerate(headers):
         end = headers[number + 1][0] if number + 1 < len(headers) else len(lines)
-        blocks.append((*_read(lines, at, end, header, ended), at))
+        if any(line and not line.isspace() for line in lines[at + 1 : end]):
+            blocks.append((*_read(lines, at, end, header, ended), at))
     found = [item for item in blocks if item[0].cells and not _is_p2p(item, lines)]
     if not found:
         raise ParseError(f"{name}: {_why_none(text, lines, headers, blocks)}")
@@ -68,7 +72,7 @@ def _headers(lines: list[str]) -> list[tuple[int, Header]]:
         if "GPU" in line and (header := parse_header(line)):
             found.append((at, header))
     # "GPU0" alone, or in a sentence, is a header only if nothing better is there.
-    return [item for item in found if item[1].sure] or found
+    return ([item for item in found if item[1].sure] or found)[:_MAX_HEADERS]
 
 
 def _read(
@@ -77,7 +81,7 @@ def _read(
     stop = next((n for n in range(at + 1, end) if is_legend_start(lines[n])), end)
     last = stop == len(lines)
     block = read_block(lines[at:stop], header, last, ended)
-    return block, read_legend(lines[stop:end], ended or end < len(lines))
+    return block, read_legend(lines[stop:end], ended, end == len(lines), header.labels)
 
 
 def _is_p2p(item: tuple[Block, Legend, int], lines: list[str]) -> bool:
@@ -94,7 +98,9 @@ def _why_none(
     if any(_is_p2p(item, lines) for item in blocks):
         return errors.P2P
     reason = errors.what_it_is(text, lines)
-    if reason.startswith("no topology matrix found;") and any(h.sure for _, h in headers):
+    if reason.startswith(("no topology matrix found;", "no header row")) and any(
+        h.sure for _, h in headers
+    ):
         unreadable = next((item[0].unreadable for item in blocks if item[0].unreadable), None)
         if unreadable:
             row, why = next(iter(unreadable.items()))
