@@ -95,6 +95,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         build(tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr("fakenvml.build.VENV", tmp_path)
     monkeypatch.delenv("NVML_INCLUDE", raising=False)
     with pytest.raises(BuildError, match="pip install nvidia-nvml-dev"):
         find_header()
