@@ -13,6 +13,7 @@ from topoprobe.limits.levels import levels_of
 from topoprobe.model.errors import InputError
 from topoprobe.model.report import Report, Tool
 from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult
+from topoprobe.sources.nvml_module import foreign_pynvml
 from topoprobe.sources.rootfs import Root
 from topoprobe.sources.saved import decode_report, decode_text, is_json, read_input
 from topoprobe.sources.sysfs import read_node
@@ -44,6 +45,7 @@ def inspect_node(root: str = "/", deadline_s: float = 10.0) -> Snapshot:
         host=facts.host,
         sysfs=facts.sysfs,
         sources=facts.results,
+        foreign_pynvml=foreign_pynvml(),
         synthetic=marked_synthetic() or tree.exists(_SYNTHETIC_MARK),
     )
 

@@ -168,3 +168,30 @@ def test_deadline_ends_the_reading() -> None:
 
     assert answers.records == {}
     assert sorted(answers.failed) == ["pci/0", "pci/1"]
+
+
+def test_no_permission_is_said(tmp_path: Path) -> None:
+    add_function(tmp_path)
+    devices = tmp_path / "sys/bus/pci/devices"
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Root reads everything; an ordinary user is one setuid away.
+        try:
+            root = Root(str(tmp_path))
+            devices.chmod(0)
+            if os.getuid() == 0:
+                os.setuid(65534)
+            facts = read_node(root, 5.0)
+            said = " ".join(f"{r.name} {r.status} {r.detail}" for r in facts.results)
+            os.write(write_end, said.encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end) as pipe:
+        said = pipe.read()
+    devices.chmod(0o755)
+
+    assert "sysfs denied" in said
+    assert "/sys/bus/pci/devices: no permission" in said

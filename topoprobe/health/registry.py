@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from topoprobe.health.pcie import check_numa, check_width
-from topoprobe.health.sources import check_matrix, check_sources, check_symmetry
+from topoprobe.health.sources import check_matrix, check_pynvml, check_sources, check_symmetry
 from topoprobe.model.report import Finding, FindingStatus, Verdict
 from topoprobe.model.snapshot import Snapshot
 from topoprobe.model.terms import Term
@@ -32,6 +32,15 @@ CHECKS = (
             "unknown in the report, with the reason beside it; nothing is guessed.",
         ),
         check_sources,
+    ),
+    Check(
+        Term(
+            "source-pynvml",
+            "is the module pynvml that of nvidia-ml-py",
+            "NVIDIA's binding nvidia-ml-py brings a module called pynvml. The package pynvml on "
+            "PyPI is a deprecated wrapper of the same module name, which hides it.",
+        ),
+        check_pynvml,
     ),
     Check(
         Term(

@@ -24,6 +24,21 @@ def check_sources(snapshot: Snapshot, _: Topology) -> Iterator[Finding]:
         )
 
 
+def check_pynvml(snapshot: Snapshot, _: Topology) -> Iterator[Finding]:
+    """Warn where another module would be imported in place of nvidia-ml-py's pynvml."""
+    if snapshot.foreign_pynvml is None:
+        return
+    yield Finding(
+        id="source-pynvml",
+        status="warn",
+        severity="warning",
+        message=f"{snapshot.foreign_pynvml} hides the module pynvml of nvidia-ml-py",
+        evidence=(Evidence("module", snapshot.foreign_pynvml, "sys.path"),),
+        meaning="NVML would be read through a deprecated wrapper or a stranger's module",
+        remedy="pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py",
+    )
+
+
 def check_matrix(snapshot: Snapshot, _: Topology) -> Iterator[Finding]:
     """Give a warning per damage of a topo -m text, or one pass."""
     matrix = snapshot.topo_matrix

@@ -198,4 +198,5 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     sysfs: SysfsRecord | None = None
     topo_matrix: TopoMatrix | None = None
     sources: tuple[SourceResult, ...] = ()
+    foreign_pynvml: str | None = None
     synthetic: bool = False
