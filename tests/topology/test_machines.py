@@ -1,18 +1,29 @@
 """Whole synthetic machines through --root: the map equals what stands in their description."""
 
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from testbed.build import machine_with, write_machine
 from topoprobe import pipeline
 from topoprobe.model.report import Report
+from topoprobe.output.json import to_json
+
+MACHINES = Path(__file__).resolve().parents[2] / "fixtures/machines"
+NAMES = [path.stem for path in sorted(MACHINES.glob("*.toml"))]
+SCHEMA = json.loads(
+    (Path(__file__).resolve().parents[2] / "docs/schema/report-1.json").read_text()
+)
 
 
 def report_on(tmp_path: Path, name: str, *faults: str) -> Report:
     root = tmp_path / "root"
     write_machine(machine_with(name, faults), root)
-    return pipeline.make_report(pipeline.inspect_node(str(root)))
+    report = pipeline.make_report(pipeline.inspect_node(str(root)))
+    jsonschema.validate(json.loads(to_json(report)), SCHEMA)
+    return report
 
 
 def failing(report: Report) -> list[tuple[str, str]]:
@@ -55,6 +66,6 @@ def test_idle_gpu_keeps_its_limit(tmp_path: Path) -> None:
     assert link.limit_GBps.line == pytest.approx(63.0154, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["dgx-1v", "gb200-tray", "h200-vm", "t4-single", "amd-nps4"])
+@pytest.mark.parametrize("name", NAMES)
 def test_no_healthy_machine_fails(tmp_path: Path, name: str) -> None:
     assert failing(report_on(tmp_path, name)) == []

@@ -1,7 +1,9 @@
 """What may be typed."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from topoprobe import __version__
 
@@ -18,9 +20,19 @@ exit codes: 0 done (also with gaps), 1 input or node did not allow it, 2 wrong u
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse, but wrong usage is one line, not the whole usage text before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line and exit 2."""
+        line = "".join(c if c.isprintable() else "?" for c in message)
+        sys.stderr.write(f"{self.prog}: {line}; see {self.prog} --help\n")
+        sys.exit(2)
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments; exits 2 with one line on wrong usage."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="topoprobe",
         description="Inspect, measure and judge the interconnect of a GPU node.",
         epilog=_EXAMPLES,
@@ -38,7 +50,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report = commands.add_parser(
         "report",
         help="inspect this node, or a saved text or report",

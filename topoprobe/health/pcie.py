@@ -18,14 +18,22 @@ def device_label(device: Device) -> str:
 def check_width(_: Snapshot, topology: Topology) -> Iterator[Finding]:
     """Judge the width of each link above a GPU, NIC, NVMe drive or switch."""
     devices = {device.key: device for device in topology.devices}
-    for link in topology.links:
-        device = devices.get(link.b or "")
-        if link.kind != "pcie" or device is None or device.kind not in _JUDGED:
-            continue
-        yield _width(link, device)
+    judged = [
+        (link, device)
+        for link in topology.links
+        if link.kind == "pcie"
+        and (device := devices.get(link.b or "")) is not None
+        and device.kind in _JUDGED
+    ]
+    widest: dict[str, int] = {}
+    for link, device in judged:
+        widest[device.kind] = max(widest.get(device.kind, 0), link.current.width or 0)
+    for link, device in judged:
+        yield _width(link, device, widest[device.kind])
 
 
-def _width(link: Link, device: Device) -> Finding:
+def _width(link: Link, device: Device, widest: int) -> Finding:
+    """Judge one link; `widest` is the width that the best of its kind on this node runs at."""
     current, maximum = link.current.width, link.maximum.width
     label = device_label(device)
     evidence = (
@@ -51,9 +59,10 @@ def _width(link: Link, device: Device) -> Finding:
             message=f"{label}: x{current} of the device's x{maximum}; whether the slot has "
             "more lanes cannot be seen from here", evidence=evidence,
         )  # fmt: skip
-    # A drive or management NIC on fewer lanes is common by design; a GPU or a switch that
-    # carries GPUs is not.
-    grave = device.kind in ("gpu", "pcie-switch", "nic")
+    # Desktop boards split the lanes of one root port between two slots, and the port goes on
+    # naming all of them. So what all of a kind share may be by design; one that is narrower
+    # than its like is a fault. Drives and NICs differ among themselves for good reasons.
+    grave = device.kind in ("gpu", "pcie-switch") and current < widest
     return Finding(
         id="pcie-width",
         status="fail" if grave else "warn",
@@ -63,7 +72,9 @@ def _width(link: Link, device: Device) -> Finding:
         + (f"; upper end {link.a}" if link.a else ""),
         evidence=evidence,
         meaning=f"everything over this link runs at {current}/{maximum} of its speed",
-        remedy="reseat the card; then swap riser or slot",
+        remedy="reseat the card; then swap riser or slot"
+        if grave
+        else "by design where the board splits its lanes; else reseat, swap riser or slot",
     )
 
 
