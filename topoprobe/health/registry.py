@@ -67,9 +67,10 @@ CHECKS = (
             "do PCIe links run on all lanes that both ends have",
             "A GPU, NIC, NVMe drive or switch whose link trained on fewer lanes than both ends "
             "offer moves data at that fraction of its speed. Width does not change when a "
-            "device idles (the generation does), so this is a fault of card, slot or riser, unless the board "
-            "splits the lanes of a slot by design. A GPU or switch narrower than the best of its "
-            "kind on the node is a fault; what all of a kind share, or a drive or NIC, is a warning.",
+            "device idles (the generation does), so this is a fault of card, slot or riser, "
+            "unless the board splits the lanes of a slot by design. A GPU or switch narrower "
+            "than the best of its kind on the node is a fault; what all of a kind share, or a "
+            "drive or NIC, is a warning.",
             ("line", "payload"),
         ),
         check_width,
