@@ -822,3 +822,29 @@ def test_a_wide_matrix() -> None:
     cells = tuple(tuple("X" if a == b else "NV18" for b in labels) for a in labels)
     node = Node(labels, cells, HEADINGS[:1], tuple(("0-7",) for _ in labels))
     assert parse_topo(printed(node)).cells == expected(node)
+
+
+def test_two_nodes_interleaved_with_blank_labels_are_not_one_header() -> None:
+    lines = [
+        "\tGPU0\tGPU1\t\t\tCPU Affinity",
+        "GPU0\t X \tNV12\tNODE\tSYS\t0-3",
+        "GPU1\tNV12\t X \tSYS\tNODE\t4-7",
+        "\tNODE\tSYS\t X \tSYS\t",
+        "\tSYS\tNODE\tSYS\t X \t",
+    ]
+    text = "".join(f"n1: {line}\nn2: {line}\n" for line in lines)
+
+    try:
+        found = parse_topo(text)
+    except ParseError:
+        return  # Nothing of it can be read with certainty, which is as right.
+
+    right = {
+        "GPU0": {"GPU0": "X", "GPU1": "NV12", "col2": "NODE", "col3": "SYS"},
+        "GPU1": {"GPU0": "NV12", "GPU1": "X", "col2": "SYS", "col3": "NODE"},
+        "col2": {"GPU0": "NODE", "GPU1": "SYS", "col2": "X", "col3": "SYS"},
+        "col3": {"GPU0": "SYS", "GPU1": "NODE", "col2": "SYS", "col3": "X"},
+    }
+    for row, cells in found.cells.items():
+        for column, cell in cells.items():
+            assert right[row][column] == cell

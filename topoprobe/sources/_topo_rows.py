@@ -182,7 +182,10 @@ def choose_columns(labels: list[str], rows: list[Row], count: int) -> tuple[list
         bare = sum(width(part) == count for row in rows for part in row.rest)
         if bare == count - len(dense):
             return dense + [""] * bare, []
-        return _cut_front(dense, rows, count), []
+        front = _cut_front(dense, rows, count)
+        gpus = [label for label in front if label.startswith("GPU")]
+        # GPU labels never repeat: this front is that of another node in the same log.
+        return (front if len(gpus) == len(set(gpus)) else dense), []
     return dense, []
 
 
