@@ -195,3 +195,24 @@ def test_no_permission_is_said(tmp_path: Path) -> None:
 
     assert "sysfs denied" in said
     assert "/sys/bus/pci/devices: no permission" in said
+
+
+def test_names_and_slots_come_from_the_tree(tmp_path: Path) -> None:
+    add_function(tmp_path)
+    add_function(tmp_path, "0000:42:00.0", vendor="0x15b3", device="0x2330")
+    ids = tmp_path / "usr/share/misc/pci.ids"
+    ids.parent.mkdir(parents=True)
+    ids.write_text(
+        "# comment\n10de  NVIDIA Corporation\n\t2330  GH100 [H100 SXM5 80GB]\n"
+        "\t\t10de 16c1  a board\n15b3  Mellanox Technologies\n\t1021  MT2910\n"
+    )
+    slot = tmp_path / "sys/bus/pci/slots/5"
+    slot.mkdir(parents=True)
+    (slot / "address").write_text("0000:41:00\n")
+
+    facts = read_node(Root(str(tmp_path)), 5.0)
+
+    assert facts.sysfs is not None
+    assert facts.sysfs.slots == {"0000:41:00": "5"}
+    # Device 2330 of another vendor has no name: that of NVIDIA's is not its own.
+    assert [record.ids_name for record in facts.sysfs.pci] == ["GH100 [H100 SXM5 80GB]", None]

@@ -46,7 +46,7 @@ def trial(request: pytest.FixtureRequest) -> Trial:
 
 def branch(trial: Trial) -> int:
     """Return the number of the branch; the newest is beyond all."""
-    name = trial.library.name.split("-")[0]
+    name = trial.folder.name.split("-")[0]
     return 999 if name == "current" else int(name)
 
 
@@ -68,10 +68,10 @@ def test_an_old_driver_still_answers_what_it_has(trial: Trial) -> None:
 
 
 def test_exports_are_exactly_those_of_the_list(trial: Trial) -> None:
-    command = ["nm", "-D", "--defined-only", str(trial.library / "libnvidia-ml.so.1")]
+    command = ["nm", "-D", "--defined-only", str(trial.folder / "libnvidia-ml.so.1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     names = sorted(line.split()[2] for line in done.stdout.splitlines())
-    assert names == sorted(exports(trial.library.name.split("-")[0], find_header()))
+    assert names == sorted(exports(trial.folder.name.split("-")[0], find_header()))
 
 
 def test_both_names_of_the_library_are_there(trial: Trial) -> None:
@@ -82,11 +82,11 @@ def test_both_names_of_the_library_are_there(trial: Trial) -> None:
         "print(a._handle == b._handle)"
     )
     assert trial.python(code).output == "True\n"
-    assert not (trial.library / "libnvidia-ml.so").readlink().is_absolute()
+    assert not (trial.folder / "libnvidia-ml.so").readlink().is_absolute()
 
 
 def test_a_second_build_is_the_first(trial: Trial) -> None:
-    assert build(abi=trial.library.name.split("-")[0]) == trial.library
+    assert build(abi=trial.folder.name.split("-")[0]) == trial.folder
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_the_bounds_hold_where_nvidia_smi_floods(tmp_path: Path) -> None:
     data = tmp_path / "flood.data"
     data.write_text(floods.data.read_text() + "fault nvmlDeviceGetFieldValues * 84 999\n")
     command = [str(binary), "nvlink", "-s"]
-    result = Trial(floods.library, data).run(command, 5)
+    result = Trial(floods.folder, data).run(command, 5)
     assert result.stopped in ("time", "output")
     assert len(result.output) < 16 << 20
 

@@ -5,13 +5,12 @@
     ├── InputError                      a file or directory handed to us cannot be used
     │   ├── ParseError                  it is text, but not of a kind we read
     │   └── SchemaError                 it is JSON, but no report that this version reads
-    ├── SourceError                     a source of facts cannot be read
-    │   ├── SourceAbsent                it does not exist here
-    │   ├── SourceDenied                no permission
-    │   └── SourceTimeout               it did not answer before its deadline
-    └── MeasureError                    a measurement could not be taken
-        ├── MeasureUnavailable          what it needs is not installed
-        └── MeasureTimeout              it was ended at its deadline
+    └── SourceError                     a source of facts cannot be read
+        ├── SourceAbsent                it does not exist here
+        └── SourceDenied                no permission
+
+A source that does not answer in time, and a measurement that cannot be taken, raise nothing:
+they are results (a source's status, a cell with a reason), so that the rest is kept.
 
 Every message is one line that names the file or device and says what to do.
 """
@@ -51,19 +50,3 @@ class SourceAbsent(SourceError):
 
 class SourceDenied(SourceError):
     """The source exists and we may not read it."""
-
-
-class SourceTimeout(SourceError):
-    """The source did not answer before its deadline."""
-
-
-class MeasureError(TopoprobeError):
-    """A measurement could not be taken."""
-
-
-class MeasureUnavailable(MeasureError):
-    """A library that the measurement needs is missing; the message says how to get it."""
-
-
-class MeasureTimeout(MeasureError):
-    """A measurement was ended at its deadline."""

@@ -55,7 +55,10 @@ class HostRecord(Struct, frozen=True, kw_only=True):
 
 
 class PciRecord(Struct, frozen=True, kw_only=True):
-    """One PCI function. `above` holds the names on its sysfs path, root first, itself excluded."""
+    """One PCI function. `above` holds the names on its sysfs path, root first, itself excluded.
+
+    `model` and `uuid` are what the NVIDIA driver's files say, `ids_name` is from pci.ids.
+    """
 
     address: str
     above: tuple[str, ...] = ()
@@ -77,6 +80,7 @@ class PciRecord(Struct, frozen=True, kw_only=True):
     driver: str | None = None
     physfn: str | None = None
     model: str | None = None
+    ids_name: str | None = None
     uuid: str | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
@@ -143,7 +147,6 @@ class SysfsRecord(Struct, frozen=True, kw_only=True):
     rdma: tuple[RdmaRecord, ...] = ()
     nvme: tuple[BlockRecord, ...] = ()
     slots: dict[str, str] = field(default_factory=dict)
-    pci_names: dict[str, str] = field(default_factory=dict)
 
 
 class TopoMatrix(Struct, frozen=True, kw_only=True):

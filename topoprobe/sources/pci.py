@@ -8,6 +8,7 @@ import re
 from topoprobe.model.errors import SourceAbsent, SourceError
 from topoprobe.model.snapshot import PciRecord
 from topoprobe.model.topology import LinkSpeed
+from topoprobe.sources.pci_names import PciNames
 from topoprobe.sources.rootfs import Directory, Root
 
 PCI_DEVICES = "/sys/bus/pci/devices"
@@ -98,8 +99,11 @@ def _find_capability(data: bytes, wanted: int) -> int | None:
     return None
 
 
-def read_pci(root: Root, address: str) -> PciRecord:
-    """Read one PCI function; what cannot be read is in `unknown`. Raises SourceError."""
+def read_pci(root: Root, address: str, names: PciNames | None = None) -> PciRecord:
+    """Read one PCI function; what cannot be read is in `unknown`. Raises SourceError.
+
+    `names` gives its name out of pci.ids.
+    """
     with root.open(PCI_DEVICES) as devices:
         target = devices.link(address)
     unknown: dict[str, str] = {}
@@ -123,6 +127,9 @@ def read_pci(root: Root, address: str) -> PciRecord:
         _read_config(device, record, unknown)
     if record["vendor"] == 0x10DE and (record["class_code"] or 0) >> 16 == 3:  # type: ignore[operator]
         _read_nvidia_proc(root, address, record)
+    ids = (record["vendor"], record["device"])
+    if names is not None and isinstance(ids[0], int) and isinstance(ids[1], int):
+        record["ids_name"] = names.find(ids[0], ids[1])
     if target is not None:
         record["above"] = path_above(target)
     return PciRecord(address=address, unknown=unknown, **record)  # type: ignore[arg-type]

@@ -1,29 +1,25 @@
 """Names of PCI devices from the system's own pci.ids, where it has one."""
 
-from collections.abc import Iterable
-
 from topoprobe.model.errors import SourceError
-from topoprobe.model.snapshot import PciRecord
 from topoprobe.sources.rootfs import Root
 
-# Debian, then Fedora and SUSE, then what pciutils' own updater writes.
-_PLACES = (("/usr/share/misc", "pci.ids"), ("/usr/share/hwdata", "pci.ids"))
+# Debian, then Fedora and SUSE.
+_FOLDERS = ("/usr/share/misc", "/usr/share/hwdata")
 _LIMIT = 8 << 20
 
 
-def lookup_names(root: Root, records: Iterable[PciRecord]) -> dict[str, str]:
-    """Return ``vvvv:dddd`` → device name for the ids of `records` that pci.ids knows."""
-    data = _load(root)
-    if not data:
-        return {}
-    names: dict[str, str] = {}
-    for record in records:
-        if record.vendor is None or record.device is None:
-            continue
-        key = f"{record.vendor:04x}:{record.device:04x}"
-        if key not in names and (name := find_name(data, record.vendor, record.device)):
-            names[key] = name
-    return names
+class PciNames:
+    """The pci.ids below a root, read at the first question."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._data: bytes | None = None
+
+    def find(self, vendor: int, device: int) -> str | None:
+        """Return the name of a device, None where there is no pci.ids or it lacks it."""
+        if self._data is None:
+            self._data = _load(self._root)
+        return find_name(self._data, vendor, device)
 
 
 def find_name(data: bytes, vendor: int, device: int) -> str | None:
@@ -39,10 +35,10 @@ def find_name(data: bytes, vendor: int, device: int) -> str | None:
 
 
 def _load(root: Root) -> bytes:
-    for folder, name in _PLACES:
+    for folder in _FOLDERS:
         try:
             with root.open(folder) as directory:
-                return directory.read_bytes(name, _LIMIT)
+                return b"\n" + directory.read_bytes("pci.ids", _LIMIT) + b"\n"
         except SourceError:
             continue
     return b""

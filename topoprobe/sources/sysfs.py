@@ -26,7 +26,7 @@ from topoprobe.model.snapshot import (
 from topoprobe.sources.deadline import read_each
 from topoprobe.sources.host import read_host
 from topoprobe.sources.pci import PCI_DEVICES, is_address, last_address, read_pci
-from topoprobe.sources.pci_names import lookup_names
+from topoprobe.sources.pci_names import PciNames
 from topoprobe.sources.rootfs import Directory, Root
 
 _NODES = "/sys/devices/system/node"
@@ -42,6 +42,7 @@ _TYPES: dict[str, Any] = {
     "net": NetRecord,
     "rdma": RdmaRecord,
     "nvme": BlockRecord,
+    "slots": dict[str, str],
 }
 # "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)"
 _RATE = re.compile(r"([0-9.]+) Gb/sec(?: \((.+)\))?")
@@ -59,15 +60,21 @@ def read_node(root: Root, deadline_s: float) -> NodeFacts:
     """Read /sys and /proc under `root` within `deadline_s` seconds; never raises for a device."""
     start = time.monotonic()
     items, gaps = _list_items(root)
+    names = PciNames(root)
     # One device may hold up the rest for a quarter of the time, so that three sick ones
     # still leave the healthy ones time to answer.
     stall_s = min(2.5, max(0.25, deadline_s / 4))
     answers = read_each(
-        items, lambda item: _read(root, item), _TYPES, until=start + deadline_s, stall_s=stall_s
+        items,
+        lambda item: _read(root, names, item),
+        _TYPES,
+        until=start + deadline_s,
+        stall_s=stall_s,
     )
     host = answers.records.pop("host/", None) or HostRecord(
         unknown={"*": answers.failed.get("host/", "not read")}
     )
+    slots = answers.records.pop("slots/", {})
     seconds = time.monotonic() - start
     host_why = [f"host: {answers.failed.pop('host/')}"] if "host/" in answers.failed else []
     host_result = SourceResult(
@@ -86,8 +93,7 @@ def read_node(root: Root, deadline_s: float) -> NodeFacts:
         net=tuple(answers.records[i] for i in found if i.startswith("net/")),
         rdma=tuple(answers.records[i] for i in found if i.startswith("rdma/")),
         nvme=tuple(answers.records[i] for i in found if i.startswith("nvme/")),
-        slots=_slots(root),
-        pci_names=lookup_names(root, pci),
+        slots=slots,
     )
     detail = _first(failed)
     if len(failed) > 1:
@@ -135,15 +141,17 @@ def _list_items(root: Root) -> tuple[list[str], list[str]]:
         if kind == "numa":
             names = sorted((name[4:] for name in names), key=int)
         items += [f"{kind}/{name}" for name in names]
-    return items, gaps
+    return [*items, "slots/"], gaps
 
 
-def _read(root: Root, item: str) -> Struct:
+def _read(root: Root, names: PciNames, item: str) -> Struct | dict[str, str]:
     kind, _, name = item.partition("/")
     if kind == "host":
         return read_host(root)
     if kind == "pci":
-        return read_pci(root, name)
+        return read_pci(root, name, names)
+    if kind == "slots":
+        return _slots(root)
     if kind == "numa":
         return _read_numa(root, int(name))
     return {"net": _read_net, "rdma": _read_rdma, "nvme": _read_nvme}[kind](root, name)

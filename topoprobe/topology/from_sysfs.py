@@ -89,10 +89,7 @@ def _pci_device(
     unknown = dict(function.unknown)
     if "numa_node" in unknown:
         unknown["numa"] = unknown.pop("numa_node")
-    ids = (function.vendor, function.device)
-    name = function.model or next((n.model for n in nvme if n.model), None)
-    if name is None and None not in ids:
-        name = record.pci_names.get(f"{ids[0]:04x}:{ids[1]:04x}")
+    name = function.model or next((n.model for n in nvme if n.model), None) or function.ids_name
     if name is None:
         unknown["name"] = "no pci.ids on this system knows it"
     if kind in ("gpu", "nic"):
