@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -206,12 +207,19 @@ def test_text_report_is_ascii_without_utf8(tmp_path: Path) -> None:
 
 
 def test_explain_knows_every_class_finding_and_operation() -> None:
-    from topoprobe.health.registry import CHECKS
+    from topoprobe.bench import formulas
     from topoprobe.terms import ALL, explain
 
-    ids = {check.term.name for check in CHECKS}
-    words = {"PIX", "PXB", "PHB", "NODE", "SYS", "NV4", "C2C", "all_reduce", "copy", *ids}
-    words |= {"bench-memory", "bench-collective", "bench-torch", "bench-interrupted"}
+    words = {"PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "NV4", "C2C", "copy"}
+    words |= set(vars(formulas)["_ALL_BUT_ONE"] + vars(formulas)["_WHOLE"])
+    words.add("all_reduce")
+    # Every id that the code could give a finding: by the contract's first words.
+    first = "driver|gpu|nvlink|fabric|p2p|pcie|nic|numa|ecc|source|profile|bench"
+    for room in ("health", "bench"):
+        for file in (REPO / "topoprobe" / room).glob("*.py"):
+            words |= set(re.findall(rf'"((?:{first})-[a-z0-9-]+)"', file.read_text()))
+    words -= {"pcie-switch", "pcie-port", "numa-node"}  # kinds of devices
+    assert {"pcie-width", "bench-torch", "source-read"} <= words
     for word in words:
         assert explain(word).text
     names = [term.name for term in ALL]

@@ -18,6 +18,60 @@ TERMS = (
         ("algbw", "busbw", "rank"),
     ),
     Term(
+        "all_gather",
+        "every rank ends up with the data of all ranks",
+        "Each rank contributes its part and receives everybody's. S is the total that each "
+        "rank ends up with, n times its own part; busbw = algbw × (n−1)/n. Sharded training "
+        "gathers its weights with it.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "reduce_scatter",
+        "the sum over all ranks, one part of it to each",
+        "Each rank gives S bytes and keeps the sum of its own nth part; busbw = algbw × "
+        "(n−1)/n. Followed by all_gather it is an all_reduce.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "all_to_all",
+        "every rank sends a different part to every other",
+        "The transpose of expert and sequence parallelism. S is the whole send buffer of a "
+        "rank, its own part included; busbw = algbw × (n−1)/n. It loads all pairs at once.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "broadcast",
+        "one rank's data to all",
+        "The root sends the same S bytes to every rank; busbw = algbw.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "reduce",
+        "the sum over all ranks, to one",
+        "The root ends up with the sum of everybody's S bytes; busbw = algbw.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "gather",
+        "everybody's part to one rank",
+        "The root collects one part of each rank. S is the total at the root; busbw = algbw "
+        "× (n−1)/n.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "scatter",
+        "one rank deals out parts",
+        "The root gives each rank its part. S is the total at the root; busbw = algbw × (n−1)/n.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
+        "sendrecv",
+        "each rank sends to the next and receives from the one before",
+        "A shift along the ring, as pipeline parallelism does. S is what each rank sends, "
+        "and receives at the same time; busbw is in one direction.",
+        ("algbw", "busbw", "rank"),
+    ),
+    Term(
         "algbw",
         "algorithm bandwidth: size over time",
         "S/t in GB/s: what the program sees. It falls with the number of ranks even on a "
