@@ -12,9 +12,12 @@ from testbed.runner import nvidia_smi
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("nvml")]
 
 
-def smi(made: Made, *arguments: str, branch: int = 0) -> str:
+DRIVERS = ["470.256.02", "535.261.03", "550.163.01"]
+
+
+def smi(made: Made, *arguments: str) -> str:
     """Return what nvidia-smi prints in a machine, without its colours."""
-    binary = nvidia_smi(made.machine, branch)
+    binary = nvidia_smi(made.machine)
     if not binary:
         pytest.skip("this nvidia-smi is not here; scripts/oracles fetches it")
     result = made.run(str(binary), *arguments)
@@ -46,12 +49,12 @@ def test_the_matrix_is_the_expected_one(made: Made) -> None:
         )
 
 
-@pytest.mark.parametrize("branch", [470, 535, 550])
+@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("name", ["dgx-1v", "dgx-a100", "a100-pcie-4"])
-def test_three_drivers_print_the_same_classes(name: str, branch: int, maker: Maker) -> None:
-    made = maker(name)
+def test_three_drivers_print_the_same_classes(name: str, driver: str, maker: Maker) -> None:
+    made = maker(name, driver=driver)
     count = len(expected_matrix(made.machine.name)) - 1
-    printed = [row[1 : count + 1] for row in rows(smi(made, "topo", "-m", branch=branch))[1:]]
+    printed = [row[1 : count + 1] for row in rows(smi(made, "topo", "-m"))[1:]]
     assert printed == [row[1 : count + 1] for row in expected_matrix(made.machine.name)[1:]]
 
 
