@@ -91,9 +91,8 @@ def test_mig_devices_have_their_profiles(maker: Maker) -> None:
 
 
 def test_a_rack_wide_fabric_has_its_cluster_and_health(maker: Maker) -> None:
-    rows = ask(
-        maker("gb200-tray"), "[fabric().state, fabric().healthMask, bytes(fabric().clusterUuid).hex()]"
-    )  # fmt: skip
+    cluster = "bytes(fabric().clusterUuid).hex()"
+    rows = ask(maker("gb200-tray"), "fabric().state", "fabric().healthMask", cluster)
     # NVML_GPU_FABRIC_STATE_COMPLETED; four two-bit answers "false".
     assert rows == [[3, 0xAA, "0f3ab1c27d5e4b0a9c11a5b6c7d8e9f0"]] * 4
 

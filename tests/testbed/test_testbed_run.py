@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.describe import machine_names
+from testbed.hang import can_hang
 from testbed.made import Maker
 from testbed.runner import run
 
@@ -101,3 +102,17 @@ def test_a_hanging_file_hangs_a_plain_reader(maker: Maker) -> None:
     made = maker("dgx-1v", "sysfs-hang:nic0")
     path = "/sys/class/infiniband/mlx5_0/ports/1/state"
     assert made.run("cat", path, timeout=0.5).stopped == "time"
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("namespaces")
+def test_a_reader_of_a_silent_file_cannot_be_killed(maker: Maker) -> None:
+    if not can_hang():
+        pytest.skip("/dev/fuse cannot be opened here")
+    script = (
+        "cat /sys/class/infiniband/mlx5_0/ports/1/state & p=$!; sleep 0.3; kill -9 $p; sleep 0.2; "
+        "grep State /proc/$p/status"
+    )
+    # In the kernel (D), as the reader of a sick device is; not gone, and no zombie (Z).
+    result = maker("dgx-1v", "sysfs-hang:nic0").run("sh", "-c", script)
+    assert "D (disk sleep)" in result.output, result.errors
