@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from topoprobe.model.topology import LinkState
+from topoprobe.model.speed import LinkState
 
 P2pCapability = Literal["read", "write", "nvlink", "atomics", "pcie"]
 
@@ -127,6 +127,8 @@ class LspciDevice(Struct, frozen=True, kw_only=True):
         `domain_assumed` is True.
     title
         The line as printed, without the address.
+    class_code
+        Class and subclass, 16 bits as lspci prints them (``0x0302``), not the 24 of sysfs.
     above
         ``-PP``: addresses of the bridges above, root first.
     port_type

@@ -32,7 +32,9 @@ _REMOTE = re.compile(
     r"(?:Remote Device )?(?P<address>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
     r"(?:: Link (?P<link>\d{1,3}))?"
 )
-_ALL_INACTIVE = re.compile(r"all links are inactive", re.I)
+_ALL_INACTIVE = re.compile(
+    _BEFORE + r"Unable to retrieve NVLink information as all links are inactive\.?\s*$", re.I
+)
 _INFO = re.compile(r"^[\s>|]{0,40}(?P<name>[A-Za-z][\w .\-]{1,40}):(?:\s+(?P<value>\S.{0,80}))?$")
 _INFO_START = frozenset({"NVLE", "Firmware Version", "NVLink Version", "Version", "Encryption"})
 
@@ -139,7 +141,7 @@ def _counter(host: str, index: int, rest: str, cut: bool) -> LinkLine | None:
 
 def is_all_inactive(line: str) -> bool:
     """Tell whether nvidia-smi says here that no link of the GPU above is active."""
-    return len(line) < 200 and _ALL_INACTIVE.search(line) is not None
+    return _ALL_INACTIVE.match(line) is not None
 
 
 def read_info(line: str, inside: bool) -> tuple[str, str | None] | None:
