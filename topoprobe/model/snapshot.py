@@ -8,7 +8,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from topoprobe.model.topology import LinkSpeed
+from topoprobe.model.gpu import NvmlRecord
+from topoprobe.model.speed import LinkSpeed
+from topoprobe.model.texts import P2pMatrix
 
 SCHEMA = "topoprobe/snapshot/1"
 
@@ -193,13 +195,22 @@ class TopoMatrix(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """All that the sources said at one time; the only input of everything behind them."""
+    """All that the sources said at one time; the only input of everything behind them.
+
+    `p2p` are tables of ``nvidia-smi topo -p2p`` by capability. `kernel_log` holds the lines of the
+    kernel about GPUs, links and NICs, and `environment` the variables that steer communication
+    libraries; both are read for a capture only, and None where they were not.
+    """
 
     schema: str = SCHEMA
     created: str
     host: HostRecord = field(default_factory=HostRecord)
     sysfs: SysfsRecord | None = None
+    nvml: NvmlRecord | None = None
     topo_matrix: TopoMatrix | None = None
+    p2p: dict[str, P2pMatrix] = field(default_factory=dict)
+    kernel_log: tuple[str, ...] | None = None
+    environment: dict[str, str] | None = None
     sources: tuple[SourceResult, ...] = ()
     foreign_pynvml: str | None = None
     synthetic: bool = False

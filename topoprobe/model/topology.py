@@ -10,12 +10,15 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from topoprobe.model.gpu import GpuFacts
+from topoprobe.model.nic import NicFacts
+from topoprobe.model.speed import LinkSpeed, LinkState
+
 DeviceKind = Literal[
     "gpu", "mig", "nvswitch", "pcie-switch", "pcie-port", "root-port", "host-bridge",
     "numa-node", "nic", "nvme", "memory", "network", "other",
 ]  # fmt: skip
 LinkKind = Literal["nvlink", "c2c", "pcie", "smp", "memory", "network"]
-LinkState = Literal["up", "down", "sleep", "unknown"]
 
 
 class PciIds(Struct, frozen=True):
@@ -30,7 +33,11 @@ class PciIds(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """One device; `key` is its identity, `alias` what nvidia-smi would call it."""
+    """One device; `key` is its identity, `alias` what nvidia-smi would call it.
+
+    `chip` is set on a PCIe switch that is a part of another one's chip: the key of the upper
+    switch that NCCL merges it into. `gpu` and `nic` hold what only those kinds have.
+    """
 
     key: str
     kind: DeviceKind
@@ -48,15 +55,11 @@ class Device(Struct, frozen=True, kw_only=True):
     cpus: str | None = None
     numa_distances: dict[str, int] | None = None
     memory_bytes: int | None = None
+    chip: str | None = None
+    gpu: GpuFacts | None = None
+    nic: NicFacts | None = None
     unknown: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-
-
-class LinkSpeed(Struct, frozen=True):
-    """Generation and width (lanes) of a link or of one of its ends; None where unknown."""
-
-    generation: int | None = None
-    width: int | None = None
 
 
 class LimitGBps(Struct, frozen=True):
@@ -72,7 +75,9 @@ class Link(Struct, frozen=True, kw_only=True):
 
     `maximum` is the most that both ends can do together; `maximum_a` and `maximum_b` are
     what each end could do alone. `limited_by` is the key of the end that can do less, or
-    ``training`` where the link runs on fewer lanes than both ends have, else None.
+    ``training`` where the link runs on fewer lanes than both ends have, else None. For nvlink
+    `version` is the link's (``3.1``), its generation the first number of it, and `signal_GBps`
+    the rate that the driver reports; `errors` are counters of the end at `a`.
     """
 
     key: str
@@ -87,6 +92,9 @@ class Link(Struct, frozen=True, kw_only=True):
     maximum_b: LinkSpeed = LinkSpeed()
     limited_by: str | None = None
     mps_bytes: int | None = None
+    version: str | None = None
+    signal_GBps: float | None = None  # noqa: N815
+    errors: dict[str, int] = field(default_factory=dict)
     limit_GBps: LimitGBps = LimitGBps()  # noqa: N815  (the contract's name)
     unknown: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -100,7 +108,10 @@ class PathLabels(Struct, frozen=True):
 
 
 class Path(Struct, frozen=True, kw_only=True):
-    """The way between two devices. `links` are link keys from `a` to `b`."""
+    """The way between two devices. `links` are link keys from `a` to `b`.
+
+    For two GPUs, `p2p` says what the driver allows (``read`` → ``OK``, ``CNS``, …).
+    """
 
     a: str
     b: str
@@ -108,14 +119,35 @@ class Path(Struct, frozen=True, kw_only=True):
     labels: PathLabels = PathLabels()
     links: tuple[str, ...] = ()
     bottleneck: str | None = None
+    p2p: dict[str, str] = field(default_factory=dict)
     limit_GBps: LimitGBps = LimitGBps()  # noqa: N815
     unknown: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
 
+class Conflict(Struct, frozen=True, kw_only=True):
+    """Sources that disagree about one field of one device, link or path (``a|b``).
+
+    `values` is source → value as text; `used` names the source that was believed, `why` the rule.
+    """
+
+    subject: str
+    field: str
+    values: dict[str, str]
+    used: str
+    why: str
+
+
 class Topology(Struct, frozen=True):
-    """The map: devices in tree order, links and paths."""
+    """The map: devices in tree order, links and paths.
+
+    `islands` are the sets of GPUs (keys) that NVLink joins, directly or through switches.
+    `doubts` are sentences on why the map may be wrong: what hides or flattens the hardware here.
+    """
 
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
     paths: tuple[Path, ...] = ()
+    islands: tuple[tuple[str, ...], ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    doubts: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import re
 
 from topoprobe.model.errors import SourceAbsent, SourceError
 from topoprobe.model.snapshot import PciRecord
-from topoprobe.model.topology import LinkSpeed
+from topoprobe.model.speed import LinkSpeed
 from topoprobe.sources.pci_names import PciNames
 from topoprobe.sources.rootfs import Directory, Root
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from topoprobe.model.snapshot import NumaRecord, PciRecord
-from topoprobe.model.topology import DeviceKind, Link, LinkSpeed
+from topoprobe.model.speed import LinkSpeed
+from topoprobe.model.topology import DeviceKind, Link
 
 _SOURCE = "sysfs"
 
