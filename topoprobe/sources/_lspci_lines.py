@@ -198,8 +198,8 @@ def _buses(text: str, cut: bool) -> _Read:
 
 def _flags(text: str, cut: bool) -> _Read:
     flags = {name: sign == "+" for name, sign in _FLAG.findall(text)}
-    if len(flags) < _ACS_FLAGS and (cut or len(flags) < len(text.split())):
-        return flags or None, "the line is cut or wrapped, some of its flags are not there"
+    if 0 < len(flags) < _ACS_FLAGS:
+        return flags, "the line is cut or wrapped, some of its flags are not there"
     return flags or None, None if flags else "the line has no flags"
 
 

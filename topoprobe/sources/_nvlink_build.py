@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from topoprobe.model.speed import LinkState
 from topoprobe.model.texts import NvlinkTextGpu, NvlinkTextLink
-from topoprobe.model.topology import LinkState
 from topoprobe.sources._nvlink_lines import LinkLine, is_whole_uuid
 
+KINDS = ("status", "capabilities", "errors", "remote")
 _ELIDED = "lines of it were left out of the text"
 
 
@@ -54,8 +55,31 @@ def _field(line: LinkLine) -> str:
     return f"{line.kind}.{line.name}" if line.name else line.kind
 
 
-def build_gpu(gpu: GpuDraft, gpus: list[GpuDraft]) -> NvlinkTextGpu:
-    """Return the record of one GPU; `gpus` are all of the text."""
+class Peers:
+    """What GPUs of one name list, so that a GPU can be compared with the others."""
+
+    def __init__(self, gpus: list[GpuDraft]) -> None:
+        self._most: dict[str, int] = {}
+        self._whole: set[tuple[str, str, frozenset[int]]] = set()
+        for gpu in gpus:
+            if gpu.name is None:
+                continue
+            self._most[gpu.name] = max(self._most.get(gpu.name, 0), len(gpu.links))
+            for kind in KINDS:
+                if kind not in gpu.elided:
+                    self._whole.add((gpu.name, kind, frozenset(gpu.indices(kind))))
+
+    def most(self, gpu: GpuDraft) -> int:
+        """Return how many links the GPU of this name with the most has."""
+        return self._most.get(gpu.name or "", 0)
+
+    def has_whole(self, gpu: GpuDraft, kind: str) -> bool:
+        """Tell whether a GPU of this name, with no lines left out, lists the same links."""
+        return (gpu.name or "", kind, frozenset(gpu.indices(kind))) in self._whole
+
+
+def build_gpu(gpu: GpuDraft, peers: Peers) -> NvlinkTextGpu:
+    """Return the record of one GPU."""
     unknown = {}
     if gpu.index is None:
         unknown["index"] = "the line that names the GPU is not in the text"
@@ -75,35 +99,25 @@ def build_gpu(gpu: GpuDraft, gpus: list[GpuDraft]) -> NvlinkTextGpu:
         uuid=gpu.uuid,
         links=tuple(_link(index, gpu.links[index]) for index in sorted(gpu.links)),
         all_inactive=gpu.all_inactive,
-        incomplete=_incomplete(gpu, gpus),
+        incomplete=_incomplete(gpu, peers),
         info=gpu.info,
         unknown=unknown,
     )
 
 
-def _incomplete(gpu: GpuDraft, gpus: list[GpuDraft]) -> dict[str, str]:
-    peers = [peer for peer in gpus if peer.name == gpu.name and peer.name is not None]
+def _incomplete(gpu: GpuDraft, peers: Peers) -> dict[str, str]:
     found = {}
-    for kind in ("status", "capabilities", "errors", "remote"):
+    for kind in KINDS:
         listed = gpu.indices(kind)
-        if kind in gpu.elided and not _only_gpus_elided(gpu, kind, peers):
+        if kind in gpu.elided and not (gpu.elided[kind] > 0 and peers.has_whole(gpu, kind)):
             found[kind] = _ELIDED
         elif listed and len(listed) <= max(listed):
             gap = next(at for at in range(max(listed)) if at not in listed)
             found[kind] = f"link {gap} is not in the text, and a later one is"
-        elif listed and kind != "status":
+        elif listed and kind != "status" and len(listed) < (most := peers.most(gpu)):
             # Of a status it would be a fault to tell, not a damage: a GPU can have fewer links.
-            most = max((len(peer.links) for peer in peers), default=0)
-            if len(listed) < most:
-                found[kind] = f"it names {len(listed)} links, and elsewhere {most} are listed"
+            found[kind] = f"it names {len(listed)} links, and elsewhere {most} are listed"
     return found
-
-
-def _only_gpus_elided(gpu: GpuDraft, kind: str, peers: list[GpuDraft]) -> bool:
-    """Tell whether the lines left out are those of other GPUs: a whole peer lists as many."""
-    return gpu.elided[kind] > 0 and any(
-        kind not in peer.elided and peer.indices(kind) == gpu.indices(kind) for peer in peers
-    )
 
 
 def _link(index: int, draft: LinkDraft) -> NvlinkTextLink:

@@ -43,7 +43,7 @@ class GpuLine(NamedTuple):
     """``GPU 0: NAME (UUID: …)``; `ours` is False for the line of another vendor's tool."""
 
     host: str
-    index: int
+    number: int
     name: str
     uuid: str | None
     ours: bool
@@ -57,7 +57,7 @@ class LinkLine(NamedTuple):
     """
 
     host: str
-    index: int
+    number: int
     kind: str
     name: str
     value: bool | int | float | str | tuple[str, int | None] | None

@@ -38,6 +38,7 @@ def parse_lspci(text: str, name: str = "text") -> LspciText:
     for at, line in enumerate(lines):
         if line:
             reader.take(line, at == last and not ended)
+    reader.drop_clipped(lines)
     loose = tuple(_link(facts) for facts in reader.loose if facts.keys() & _LINK_LINES)
     if not reader.drafts and not loose:
         reason = "no device of an lspci list found"
@@ -75,6 +76,7 @@ class _Reader:
         self.short_paths = 0
         self.orphans = 0
         self.elided = 0
+        self.clipped = False
 
     def take(self, line: str, cut: bool) -> None:
         if device := read_device(line):
@@ -116,12 +118,23 @@ class _Reader:
         self.current[fact.name] = fact
         self.rank = fact.rank
 
+    def drop_clipped(self, lines: list[str]) -> None:
+        """Drop a device whose domain the start of the text cut: lspci prints it for all."""
+        first = next((read_device(line) for line in lines if line), None)
+        others = [draft.line for draft in self.drafts.values()][1:]
+        if first and others and first.fields["domain_assumed"]:
+            if not any(line.fields["domain_assumed"] for line in others):
+                del self.drafts[first.address]
+                self.clipped = True
+
     def all_warnings(self) -> list[str]:
         warnings = []
         if self.short_paths:
             warnings.append(
                 f"{self.short_paths} devices of lspci -P are left out: it prints no bus numbers"
             )
+        if self.clipped:
+            warnings.append("the first device is left out: the text begins within its address")
         if self.orphans:
             warnings.append("the line of a device is missing; what is below it is left out")
         if self.elided:

@@ -7,7 +7,7 @@ link that is down.
 
 from topoprobe.model.errors import ParseError
 from topoprobe.model.texts import NvlinkText
-from topoprobe.sources._nvlink_build import GpuDraft, LinkDraft, build_gpu, put
+from topoprobe.sources._nvlink_build import GpuDraft, LinkDraft, Peers, build_gpu, put
 from topoprobe.sources._nvlink_lines import (
     GpuLine,
     LinkLine,
@@ -41,8 +41,9 @@ def parse_nvlink(text: str, name: str = "text") -> NvlinkText:
     for at, line in enumerate(lines):
         if line:
             reader.take(line, at == last and not ended)
-    gpus = [gpu for gpu in reader.gpus if gpu.told or reader.command or reader.told]
-    if not any(gpu.told for gpu in gpus):
+    told = any(gpu.told for gpu in reader.gpus)
+    gpus = reader.gpus if told or reader.command else []
+    if not told:
         _refuse_other(reader, lines, name)
     warnings = list(reader.warnings)
     if not gpus:
@@ -52,7 +53,8 @@ def parse_nvlink(text: str, name: str = "text") -> NvlinkText:
         )
     if any(gpu.index is None for gpu in gpus):
         warnings.append("some links have no GPU line above them; they are kept without a GPU")
-    return NvlinkText(gpus=tuple(build_gpu(gpu, gpus) for gpu in gpus), warnings=tuple(warnings))
+    peers = Peers(gpus)
+    return NvlinkText(gpus=tuple(build_gpu(gpu, peers) for gpu in gpus), warnings=tuple(warnings))
 
 
 def _refuse_other(reader: "_Reader", lines: list[str], name: str) -> None:
@@ -89,10 +91,6 @@ class _Reader:
         self.foreign = False
         self.info_group: str | None = None
 
-    @property
-    def told(self) -> bool:
-        return any(gpu.told for gpu in self.gpus)
-
     def take(self, line: str, cut: bool) -> None:
         if found := read_link(line, cut):
             self.take_link(found)
@@ -104,6 +102,7 @@ class _Reader:
             self.command = self.command or "nvlink" in line
             self.leave()
         elif is_partial_link(line):
+            self.other += 1
             self.warn(f"a line of a link cannot be read: {line.strip()[:60]!r}")
             self.take_elision()
         elif is_all_inactive(line):
@@ -132,15 +131,15 @@ class _Reader:
     def begin(self, line: GpuLine | None) -> None:
         """Go on with the GPU of this line, or with one that has no line."""
         self.run, self.info_group = ("", -1, set()), None
-        gpu = self.by_index.get(line.index) if line else None
+        gpu = self.by_index.get(line.number) if line else None
         if line and gpu and _differ(gpu, line):
-            self.warn(f"GPU {line.index} is printed as two GPUs; they are kept apart")
+            self.warn(f"GPU {line.number} is printed as two GPUs; they are kept apart")
             gpu = None
         if gpu is None:
-            gpu = GpuDraft(line.index if line else None)
+            gpu = GpuDraft(line.number if line else None)
             self.gpus.append(gpu)
         if line:
-            self.by_index[line.index] = gpu
+            self.by_index[line.number] = gpu
             gpu.name = gpu.name or line.name
             if gpu.uuid is None or not is_whole_uuid(gpu.uuid):
                 gpu.uuid = line.uuid or gpu.uuid
@@ -156,7 +155,7 @@ class _Reader:
             return self.leave()
         if self.elision:
             before, kind = self.elision
-            skipped = line.index - (before.index or 0) - 1 if before.index is not None else 0
+            skipped = line.number - (before.index or 0) - 1 if before.index is not None else 0
             before.elided[kind] = max(skipped, 0)
         self.leave()
         self.begin(line)
@@ -172,16 +171,16 @@ class _Reader:
             return
         self.elision = None
         kind, index, names = self.run
-        again = kind == line.kind and line.index == index and line.name in names
+        again = kind == line.kind and line.number == index and line.name in names
         # A number that starts over, or lines of another kind: the GPU line between is lost.
-        if self.current and kind and (kind != line.kind or line.index < index or again):
+        if self.current and kind and (kind != line.kind or line.number < index or again):
             self.begin(None)
         if self.current is None:
             self.begin(None)
-        same = self.run[:2] == (line.kind, line.index)
-        self.run = (line.kind, line.index, {*self.run[2], line.name} if same else {line.name})
+        same = self.run[:2] == (line.kind, line.number)
+        self.run = (line.kind, line.number, {*self.run[2], line.name} if same else {line.name})
         if self.current:
-            put(self.current.links.setdefault(line.index, LinkDraft()), line)
+            put(self.current.links.setdefault(line.number, LinkDraft()), line)
 
     def take_info(self, line: str) -> bool:
         if self.current is None or self.current.index is None:
