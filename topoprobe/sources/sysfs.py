@@ -17,21 +17,20 @@ from topoprobe.model.snapshot import (
     NetRecord,
     NumaRecord,
     PciRecord,
-    RdmaPort,
     RdmaRecord,
     SourceResult,
     SourceStatus,
     SysfsRecord,
 )
+from topoprobe.sources.attributes import class_device_pci, value
 from topoprobe.sources.deadline import read_each
 from topoprobe.sources.host import read_host
-from topoprobe.sources.pci import PCI_DEVICES, is_address, last_address, read_pci
+from topoprobe.sources.pci import PCI_DEVICES, is_address, read_pci
 from topoprobe.sources.pci_names import PciNames
-from topoprobe.sources.rootfs import Directory, Root
+from topoprobe.sources.rdma import NET, RDMA, read_net, read_rdma
+from topoprobe.sources.rootfs import Root
 
 _NODES = "/sys/devices/system/node"
-_NET = "/sys/class/net"
-_RDMA = "/sys/class/infiniband"
 _NVME = "/sys/class/nvme"
 _SLOTS = "/sys/bus/pci/slots"
 
@@ -44,8 +43,6 @@ _TYPES: dict[str, Any] = {
     "nvme": BlockRecord,
     "slots": dict[str, str],
 }
-# "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)"
-_RATE = re.compile(r"([0-9.]+) Gb/sec(?: \((.+)\))?")
 
 
 class NodeFacts(Struct):
@@ -127,8 +124,8 @@ def _list_items(root: Root) -> tuple[list[str], list[str]]:
     for kind, path, wanted in (
         ("numa", _NODES, lambda name: name[:4] == "node" and name[4:].isdigit()),
         ("pci", PCI_DEVICES, is_address),
-        ("net", _NET, lambda name: name not in ("lo", "bonding_masters")),
-        ("rdma", _RDMA, lambda name: True),
+        ("net", NET, lambda name: name not in ("lo", "bonding_masters")),
+        ("rdma", RDMA, lambda name: True),
         ("nvme", _NVME, lambda name: True),
     ):
         try:
@@ -154,23 +151,15 @@ def _read(root: Root, names: PciNames, item: str) -> Struct | dict[str, str]:
         return _slots(root)
     if kind == "numa":
         return _read_numa(root, int(name))
-    return {"net": _read_net, "rdma": _read_rdma, "nvme": _read_nvme}[kind](root, name)
-
-
-def _value(directory: Directory, name: str, unknown: dict[str, str], field: str) -> str | None:
-    try:
-        return directory.read(name)
-    except SourceError as error:
-        unknown[field] = str(error)
-        return None
+    return {"net": read_net, "rdma": read_rdma, "nvme": _read_nvme}[kind](root, name)
 
 
 def _read_numa(root: Root, node: int) -> NumaRecord:
     unknown: dict[str, str] = {}
     with root.open(f"{_NODES}/node{node}") as directory:
-        cpus = _value(directory, "cpulist", unknown, "cpus")
-        distance = _value(directory, "distance", unknown, "distances") or ""
-        meminfo = _value(directory, "meminfo", unknown, "memory_bytes") or ""
+        cpus = value(directory, "cpulist", unknown, "cpus")
+        distance = value(directory, "distance", unknown, "distances") or ""
+        meminfo = value(directory, "meminfo", unknown, "memory_bytes") or ""
     words = distance.split()
     if not all(word.isdigit() for word in words):
         unknown["distances"], words = f"sysfs says {distance[:40]!r}", []
@@ -187,87 +176,12 @@ def _read_numa(root: Root, node: int) -> NumaRecord:
     )
 
 
-def _class_device_pci(root: Root, folder: str, name: str) -> str | None:
-    """Return the PCI function that a class device sits on: the last address on its path."""
-    with root.open(folder) as directory:
-        target = directory.link(name) or ""
-    address = last_address(target)
-    if address is None:
-        # Older trees and copies hold real directories here, with a link to the device inside.
-        with root.open(f"{folder}/{name}") as device:
-            address = last_address(device.link("device") or "")
-    return address
-
-
-def _read_net(root: Root, name: str) -> NetRecord:
-    unknown: dict[str, str] = {}
-    with root.open(f"{_NET}/{name}") as directory:
-        # speed is -1 on virtio, and EINVAL while the link is down.
-        speed = _value(directory, "speed", unknown, "speed_mbps")
-        state = _value(directory, "operstate", unknown, "state")
-        mtu = _value(directory, "mtu", unknown, "mtu")
-    if speed is not None and not (speed.isdigit() and 0 < int(speed) < 10**8):
-        unknown["speed_mbps"], speed = f"the driver says {speed[:40]!r}", None
-    try:
-        members = tuple(root.read(f"{_NET}/{name}/bonding/slaves").split())
-    except SourceError:
-        members = ()
-    return NetRecord(
-        name=name,
-        pci=_class_device_pci(root, _NET, name),
-        speed_mbps=int(speed) if speed else None,
-        state=state,
-        mtu=int(mtu) if mtu and mtu.isdigit() else None,
-        bond_members=members,
-        unknown=unknown,
-    )
-
-
-def _read_rdma(root: Root, name: str) -> RdmaRecord:
-    unknown: dict[str, str] = {}
-    path = f"{_RDMA}/{name}"
-    with root.open(path) as directory:
-        firmware = _value(directory, "fw_ver", unknown, "firmware")
-    try:
-        numbers = sorted(int(port) for port in root.names(f"{path}/ports") if port.isdigit())
-    except SourceError as error:
-        unknown["ports"], numbers = str(error), []
-    return RdmaRecord(
-        name=name,
-        pci=_class_device_pci(root, _RDMA, name),
-        ports=tuple(_read_port(root, f"{path}/ports/{port}", port) for port in numbers),
-        firmware=firmware,
-        unknown=unknown,
-    )
-
-
-def _read_port(root: Root, path: str, port: int) -> RdmaPort:
-    unknown: dict[str, str] = {}
-    with root.open(path) as directory:
-        state = _value(directory, "state", unknown, "state")
-        physical = _value(directory, "phys_state", unknown, "physical_state")
-        rate = _value(directory, "rate", unknown, "rate_gbps")
-        layer = _value(directory, "link_layer", unknown, "link_layer")
-    found = _RATE.fullmatch(rate) if rate else None
-    if rate is not None and found is None:
-        unknown["rate_gbps"] = f"sysfs says {rate[:40]!r}"
-    return RdmaPort(
-        port=port,
-        state=state.partition(": ")[2] or state if state else None,
-        physical_state=physical.partition(": ")[2] or physical if physical else None,
-        rate_gbps=float(found[1]) if found else None,
-        rate_label=found[2] if found else None,
-        link_layer=layer,
-        unknown=unknown,
-    )
-
-
 def _read_nvme(root: Root, name: str) -> BlockRecord:
     unknown: dict[str, str] = {}
     with root.open(f"{_NVME}/{name}") as directory:
-        model = _value(directory, "model", unknown, "model")
+        model = value(directory, "model", unknown, "model")
     return BlockRecord(
-        name=name, pci=_class_device_pci(root, _NVME, name), model=model, unknown=unknown
+        name=name, pci=class_device_pci(root, _NVME, name), model=model, unknown=unknown
     )
 
 
