@@ -73,6 +73,7 @@ class _Reader:
         self.loose: list[dict[str, Fact]] = []
         self.current: dict[str, Fact] | None = None
         self.rank = 0
+        self.bus = -1
         self.short_paths = 0
         self.orphans = 0
         self.elided = 0
@@ -105,12 +106,15 @@ class _Reader:
             draft.conflict = True
         elif _knows_more(line, draft.line):
             draft.line = line
+        self.bus = int(line.address.split(":")[1], 16)
         # Two lists of one node (-nn, then -vv) add up; the lines below must be of one list.
         self.current, self.rank = _Merged(draft.facts) if draft.facts else draft.facts, 0
 
     def take_fact(self, fact: Fact) -> None:
         known = self.current is not None and fact.name in self.current
-        if self.current is None or fact.rank < self.rank or known:
+        # A bridge stands on its primary bus.
+        other = fact.name == "buses" and fact.value and fact.value[0] != self.bus
+        if self.current is None or fact.rank < self.rank or known or other:
             if self.current is not None and fact.name not in _LINK_LINES:
                 self.orphans += 1
             self.current, self.rank = {}, 0

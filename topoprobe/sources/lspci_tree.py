@@ -27,6 +27,9 @@ _TOKEN = re.compile(
 )
 _START = re.compile(r"(?:\s|[>*\"'`]\s){0,40}-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-")
 _LINE = re.compile(r"[\s|]{0,2000}[+\\]-")
+_NAMED = re.compile(r"[+\\]-\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-")
+# No branch within a root bus can stand left of this: "-+-[0000:15]-".
+_ROOT_WIDTH = 13
 _MAX_DEPTH = 64
 
 
@@ -38,6 +41,7 @@ class _Bus:
     number: int
     bridge: str | None
     assumed: bool
+    last: int = 255
 
 
 @dataclass
@@ -97,6 +101,13 @@ def _shifted(lines: list[str]) -> list[tuple[int, str]]:
     return result
 
 
+def _inside(found: re.Match[str], bus: _Bus) -> bool:
+    """Tell whether the buses behind a bridge are of those that the bus above it can have."""
+    first = int(found["first"], 16)
+    last = int(found["last"] or found["first"], 16)
+    return bus.number < first <= last <= bus.last
+
+
 class _Reader:
     """Goes through the lines once; `open` holds the branches that may go on, by column."""
 
@@ -130,6 +141,8 @@ class _Reader:
         for column in [column for column in self.open if column > at]:
             del self.open[column]
         drawn = {column for column, mark in enumerate(line[:at]) if mark == "|"}
+        if not self.open and not drawn and at < _ROOT_WIDTH and _NAMED.match(line, at):
+            self.open[at] = _Branch(None)  # the start of the drawing is lost
         branch = self.open.get(at)
         if branch is None or branch.broken or drawn != self.open.keys() - {at}:
             self.lost += 1
@@ -159,8 +172,11 @@ class _Reader:
                 bus = self.root(found, above)
                 branch = None
             elif found["first"]:
-                if bus is None or above is None:
+                if bus is None or above is None or not _inside(found, bus):
                     self.lost += 1
+                    self.nodes.pop(above or "", None)
+                    if branch:
+                        branch.broken = True
                     return
                 bus = self.behind(found, bus, above)
                 branch = None
@@ -191,7 +207,7 @@ class _Reader:
         last = int(found["last"], 16) if found["last"] else first
         node = self.nodes[above]
         self.nodes[above] = replace(node, secondary_bus=first, subordinate_bus=last)
-        return _Bus(bus.domain, first, above, bus.assumed)
+        return _Bus(bus.domain, first, above, bus.assumed, last)
 
     def function(self, found: re.Match[str], bus: _Bus) -> str | None:
         address = f"{bus.domain}:{bus.number:02x}:{found['function']}"
