@@ -23,7 +23,7 @@ from topoprobe.model.snapshot import (
     SysfsRecord,
 )
 from topoprobe.sources.attributes import class_device_pci, value
-from topoprobe.sources.deadline import read_each
+from topoprobe.sources.deadline import Reading, run_readings
 from topoprobe.sources.host import read_host
 from topoprobe.sources.pci import PCI_DEVICES, is_address, read_pci
 from topoprobe.sources.pci_names import PciNames
@@ -53,50 +53,63 @@ class NodeFacts(Struct):
     results: tuple[SourceResult, ...]
 
 
+class SysfsReading:
+    """The reading of /sys and /proc: give `reading` to `run_readings`, then take `result`."""
+
+    def __init__(self, root: Root, until: float, deadline_s: float) -> None:
+        self._root = root
+        self._items, self._gaps = _list_items(root)
+        names = PciNames(root)
+        self.reading = Reading(
+            self._items,
+            lambda item: _read(root, names, item),
+            _TYPES,
+            until=until,
+            # One device may hold up the rest for a quarter of the time, so that three sick
+            # ones still leave the healthy ones time to answer.
+            stall_s=min(2.5, max(0.25, deadline_s / 4)),
+        )
+
+    def result(self) -> NodeFacts:
+        """Return what was read, and how it went."""
+        answers, seconds = self.reading.answers, self.reading.seconds
+        records = answers.records
+        host = records.get("host/") or HostRecord(
+            unknown={"*": answers.failed.get("host/", "not read")}
+        )
+        host_why = [f"host: {answers.failed['host/']}"] if "host/" in answers.failed else []
+        host_result = SourceResult(
+            "host", _status(host_why, answers.hung, bool(not host_why)), _first(host_why), seconds
+        )
+        failed = self._gaps + [
+            f"{_plain(item)}: {why}" for item, why in answers.failed.items() if item != "host/"
+        ]
+        found = [i for i in self._items if i in records and i not in ("host/", "slots/")]
+        if not found:
+            why = _first(failed) or f"{self._root.path.rstrip('/')}/sys holds no devices"
+            status: SourceStatus = "timeout" if answers.hung else _absence(failed)
+            result = SourceResult("sysfs", status, why, seconds)
+            return NodeFacts(host, None, (host_result, result))
+
+        def of(kind: str) -> tuple[Any, ...]:
+            return tuple(records[item] for item in found if item.startswith(f"{kind}/"))
+
+        record = SysfsRecord(
+            pci=of("pci"), numa=of("numa"), net=of("net"), rdma=of("rdma"), nvme=of("nvme"),
+            slots=records.get("slots/", {}),
+        )  # fmt: skip
+        detail = _first(failed)
+        if len(failed) > 1:
+            detail = f"{detail} (and {len(failed) - 1} more)"
+        result = SourceResult("sysfs", _status(failed, answers.hung, True), detail, seconds)
+        return NodeFacts(host, record, (host_result, result))
+
+
 def read_node(root: Root, deadline_s: float) -> NodeFacts:
     """Read /sys and /proc under `root` within `deadline_s` seconds; never raises for a device."""
-    start = time.monotonic()
-    items, gaps = _list_items(root)
-    names = PciNames(root)
-    # One device may hold up the rest for a quarter of the time, so that three sick ones
-    # still leave the healthy ones time to answer.
-    stall_s = min(2.5, max(0.25, deadline_s / 4))
-    answers = read_each(
-        items,
-        lambda item: _read(root, names, item),
-        _TYPES,
-        until=start + deadline_s,
-        stall_s=stall_s,
-    )
-    host = answers.records.pop("host/", None) or HostRecord(
-        unknown={"*": answers.failed.get("host/", "not read")}
-    )
-    slots = answers.records.pop("slots/", {})
-    seconds = time.monotonic() - start
-    host_why = [f"host: {answers.failed.pop('host/')}"] if "host/" in answers.failed else []
-    host_result = SourceResult(
-        "host", _status(host_why, answers.hung, bool(not host_why)), _first(host_why), seconds
-    )
-    failed = gaps + [f"{_plain(item)}: {why}" for item, why in answers.failed.items()]
-    found = [item for item in items if item in answers.records]
-    pci = tuple(answers.records[i] for i in found if i.startswith("pci/"))
-    if not found:
-        why = _first(failed) or f"{root.path.rstrip('/')}/sys holds no devices"
-        status: SourceStatus = "timeout" if answers.hung else _absence(failed)
-        return NodeFacts(host, None, (host_result, SourceResult("sysfs", status, why, seconds)))
-    record = SysfsRecord(
-        pci=pci,
-        numa=tuple(answers.records[i] for i in found if i.startswith("numa/")),
-        net=tuple(answers.records[i] for i in found if i.startswith("net/")),
-        rdma=tuple(answers.records[i] for i in found if i.startswith("rdma/")),
-        nvme=tuple(answers.records[i] for i in found if i.startswith("nvme/")),
-        slots=slots,
-    )
-    detail = _first(failed)
-    if len(failed) > 1:
-        detail = f"{detail} (and {len(failed) - 1} more)"
-    result = SourceResult("sysfs", _status(failed, answers.hung, True), detail, seconds)
-    return NodeFacts(host, record, (host_result, result))
+    sysfs = SysfsReading(root, time.monotonic() + deadline_s, deadline_s)
+    run_readings([sysfs.reading])
+    return sysfs.result()
 
 
 def _absence(failed: list[str]) -> SourceStatus:
