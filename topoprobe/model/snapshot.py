@@ -98,19 +98,38 @@ class NumaRecord(Struct, frozen=True, kw_only=True):
 
 
 class NetRecord(Struct, frozen=True, kw_only=True):
-    """One network interface; `pci` is the function it sits on, None for a virtual one."""
+    """One network interface; `pci` is the function it sits on, None for a virtual one.
+
+    `hardware` is the kernel's number of the link type: 1 Ethernet, 32 InfiniBand. `lower` are the
+    interfaces that this one stands on (members of a bond or bridge, what a VLAN is cut from).
+    `port_name` is the port's name on the card or, for a port of its switch, ``pf0vf3``.
+    `sriov_vfs` counts the virtual functions that are on; None for what cannot have any.
+    """
 
     name: str
     pci: str | None = None
     speed_mbps: int | None = None
     state: str | None = None
     mtu: int | None = None
+    mac: str | None = None
+    hardware: int | None = None
+    carrier: bool | None = None
+    carrier_changes: int | None = None
+    dev_port: int | None = None
+    port_name: str | None = None
     bond_members: tuple[str, ...] = ()
+    lower: tuple[str, ...] = ()
+    default_route: bool | None = None
+    sriov_vfs: int | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
 
 class RdmaPort(Struct, frozen=True, kw_only=True):
-    """One port of an RDMA device; `rate_gbps` is the data rate in Gbit/s that sysfs prints."""
+    """One port of an RDMA device; `rate_gbps` is the data rate in Gbit/s that sysfs prints.
+
+    `net` is the interface that the port's first address belongs to. `counters` go by the kernel's
+    names, as the driver gives them: old ones are 16 or 32 bits wide and stay at their end.
+    """
 
     port: int
     state: str | None = None
@@ -118,16 +137,32 @@ class RdmaPort(Struct, frozen=True, kw_only=True):
     rate_gbps: float | None = None
     rate_label: str | None = None
     link_layer: str | None = None
+    net: str | None = None
+    counters: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
 
 class RdmaRecord(Struct, frozen=True, kw_only=True):
-    """One RDMA device (``/sys/class/infiniband``)."""
+    """One RDMA device (``/sys/class/infiniband``).
+
+    `board` is what the vendor calls its board (PSID), `guid` the device's own number and
+    `system_guid` that of the whole card. `vpd_model` is the sub-model in the vital product
+    data, asked only of physical InfiniBand functions of Mellanox: ``SW_MNG`` marks those that
+    lead to NVSwitches.
+    """
 
     name: str
     pci: str | None = None
     ports: tuple[RdmaPort, ...] = ()
     firmware: str | None = None
+    hca: str | None = None
+    board: str | None = None
+    guid: str | None = None
+    system_guid: str | None = None
+    node_type: str | None = None
+    netdevs: tuple[str, ...] = ()
+    vpd_model: str | None = None
+    sriov_vfs: int | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
 
