@@ -40,8 +40,6 @@ class Reading:
     lost
         Called when an item sticks or kills its reader; names the items not to ask any more, with
         the reason. What it changes is seen by the next child.
-    doing
-        Returns what the child was doing when it stuck, or "".
     """
 
     def __init__(
@@ -54,7 +52,6 @@ class Reading:
         stall_s: float | Callable[[str], float],
         expand: Callable[[str, Any], Sequence[str]] | None = None,
         lost: Callable[[str, Sequence[str]], Mapping[str, str]] | None = None,
-        doing: Callable[[], str] | None = None,
     ) -> None:
         self.todo = list(items)
         self.answers: Answers[Any] = Answers({}, {}, [])
@@ -62,7 +59,7 @@ class Reading:
         self._read, self._until = read, until
         self._decoders = {kind: msgspec.msgpack.Decoder(type_) for kind, type_ in types.items()}
         self._stall = stall_s if callable(stall_s) else lambda _: stall_s
-        self._expand, self._lost, self._doing = expand, lost, doing
+        self._expand, self._lost = expand, lost
         self._started = time.monotonic()
         self._limit = 0.0
         self._child: Child | None = None
@@ -95,7 +92,7 @@ class Reading:
                 reason, hung = self._stuck(), True
         except EOFError:
             if self.todo:
-                reason = f"its reader died ({self._child.how_it_ended()}){self._at()}"
+                reason = f"its reader died ({self._child.how_it_ended()})"
         if self.todo and reason is None:
             return True
         self._end(reason, hung)
@@ -121,12 +118,8 @@ class Reading:
         if self.todo:
             self._limit = min(time.monotonic() + self._stall(self.todo[0]), self._until)
 
-    def _at(self) -> str:
-        doing = self._doing() if self._doing else ""
-        return f" in {doing}" if doing else ""
-
     def _stuck(self) -> str:
-        return f"no answer within {self._stall(self.todo[0]):.3g} s{self._at()}"
+        return f"no answer within {self._stall(self.todo[0]):.3g} s"
 
     def _end(self, reason: str | None, hung: bool) -> None:
         assert self._child is not None

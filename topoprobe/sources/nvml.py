@@ -66,6 +66,7 @@ class NvmlReading:
         self._note = Note()
         self._asker: Asker | None = None
         self._sick: set[int] = set()
+        self._at: dict[str, str] = {}
         self._count = 0
         self._cold = cold
         # One GPU may hold up the rest for a quarter of the time. The start of NVML may take
@@ -80,7 +81,6 @@ class NvmlReading:
             stall_s=lambda item: deadline_s * 0.8 if item == "system/" else stall,
             expand=self._follow,
             lost=self._drop,
-            doing=self._note.read,
         )  # fmt: skip
 
     def _read(self, item: str) -> Any:
@@ -116,7 +116,8 @@ class NvmlReading:
         return [f"{part}/{index}" for part in _PARTS for index in range(record.count)]
 
     def _drop(self, item: str, todo: Sequence[str]) -> Mapping[str, str]:
-        """Leave a GPU alone at which the reader stuck or died."""
+        """Leave a GPU alone at which the reader stuck or died, and keep where that was."""
+        self._at[item] = self._note.read()
         if item == "system/":
             return {}
         index = item.partition("/")[2]
@@ -136,7 +137,8 @@ class NvmlReading:
             elif system.failed == NO_PERMISSION:
                 status = "denied"
             return None, SourceResult("nvml", status, system.reason, seconds)
-        gpus = tuple(_gpu(index, answers.records, answers.failed) for index in range(system.count))
+        failed = {item: self._words(item, why) for item, why in answers.failed.items()}
+        gpus = tuple(_gpu(index, answers.records, failed) for index in range(system.count))
         pairs = [p for i in range(system.count) for p in answers.records.get(f"pairs/{i}", ())]
         record = NvmlRecord(
             driver=system.driver, nvml=system.nvml, cuda=system.cuda, count=system.count,
@@ -148,16 +150,20 @@ class NvmlReading:
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         return record, SourceResult("nvml", "partial", bad[0] + more, seconds)
 
+    def _words(self, item: str, why: str) -> str:
+        return f"NVML did not answer ({self._at[item]}): {why}" if item in self._at else why
+
     def _no_start(self, why: str, seconds: float) -> SourceResult:
+        why = self._words("system/", why)
         if not self.reading.answers.hung:
-            return SourceResult("nvml", "error", f"NVML: {why}", seconds)
+            return SourceResult("nvml", "error", why, seconds)
         if self._cold:
             # Until its first client the driver does not know the UUID of a GPU.
             why = (
                 "the driver is cold: without persistence mode it starts the GPUs at the first "
                 f"call, which takes 25 to 60 s; {why}; try --deadline 90"
             )
-        return SourceResult("nvml", "timeout", f"NVML did not answer: {why}", seconds)
+        return SourceResult("nvml", "timeout", why, seconds)
 
 
 def _read_system(asker: Asker) -> System:
@@ -247,7 +253,7 @@ def _gpu(index: int, records: Mapping[str, Any], failed: Mapping[str, str]) -> N
     for part in _PARTS:
         why = failed.get(f"{part}/{index}")
         if why is not None:
-            unanswered = unanswered or f"NVML did not answer: {why}"
+            unanswered = unanswered or why
             unknown["*" if part == "identity" else part] = unanswered
     facts = health.facts if health else GpuFacts()
     for some in (links, health):
