@@ -1,6 +1,7 @@
 """The ways to a Report. Every face calls these: command line, terminal interface, tests."""
 
 import os
+import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -12,11 +13,15 @@ from topoprobe.limits.apply import with_limits
 from topoprobe.limits.levels import levels_of
 from topoprobe.model.errors import InputError
 from topoprobe.model.report import Report, Tool
-from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult
-from topoprobe.sources.nvml_module import foreign_pynvml
+from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult, TopoMatrix
+from topoprobe.model.texts import P2pMatrix
+from topoprobe.sources.deadline import run_readings
+from topoprobe.sources.nvidia_smi import SmiReading, find_nvidia_smi
+from topoprobe.sources.nvml import NvmlReading
+from topoprobe.sources.nvml_module import driver_is_cold, foreign_pynvml
 from topoprobe.sources.rootfs import Root
 from topoprobe.sources.saved import decode_report, decode_text, is_json, read_input
-from topoprobe.sources.sysfs import read_node
+from topoprobe.sources.sysfs import SysfsReading
 from topoprobe.topology.build import build
 
 _FROM_TEXT = "made from a topo -m text, which does not tell"
@@ -36,18 +41,57 @@ def marked_synthetic() -> bool:
 _SYNTHETIC_MARK = "/.topoprobe-synthetic"
 
 
-def inspect_node(root: str = "/", deadline_s: float = 10.0) -> Snapshot:
-    """Read the node below `root`. Raises InputError where `root` cannot be opened."""
+def inspect_node(
+    root: str = "/", deadline_s: float = 10.0, *, cross_check: bool = True
+) -> Snapshot:
+    """Read the node below `root`: /sys, NVML and nvidia-smi at the same time.
+
+    `cross_check` lets nvidia-smi run beside NVML; where NVML cannot be used it runs in any case.
+    Raises InputError where `root` cannot be opened.
+    """
     tree = Root(root)
-    facts = read_node(tree, deadline_s)
+    until = time.monotonic() + deadline_s
+    sysfs = SysfsReading(tree, until, deadline_s)
+    readings = [sysfs.reading]
+    nvml, smi = None, None
+    if tree.live:
+        nvml = NvmlReading(until, deadline_s, cold=driver_is_cold(tree))
+        readings.append(nvml.reading)
+        if cross_check:
+            smi = _nvidia_smi(until, deadline_s)
+            readings += [smi.reading] if smi else []
+    run_readings(readings)
+    facts = sysfs.result()
+    results = list(facts.results)
+    record = None
+    if nvml is not None:
+        record, result = nvml.result()
+        results.append(result)
+    if tree.live and smi is None and record is None:
+        smi = _nvidia_smi(until, deadline_s)
+        run_readings([smi.reading] if smi else [])
+    matrix: TopoMatrix | None = None
+    p2p: dict[str, P2pMatrix] = {}
+    if smi is not None:
+        matrix, p2p, result = smi.result()
+        results.append(result)
     return Snapshot(
         created=now(),
         host=facts.host,
         sysfs=facts.sysfs,
-        sources=facts.results,
+        nvml=record,
+        topo_matrix=matrix,
+        p2p=p2p,
+        texts=smi.texts if smi else {},
+        sources=tuple(results),
         foreign_pynvml=foreign_pynvml(),
         synthetic=marked_synthetic() or tree.exists(_SYNTHETIC_MARK),
     )
+
+
+def _nvidia_smi(until: float, deadline_s: float) -> SmiReading | None:
+    program = find_nvidia_smi()
+    return SmiReading(program, until, deadline_s) if program else None
 
 
 def load(path: str) -> Report:

@@ -78,5 +78,11 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--deadline", default="10s", metavar="TIME", help="end reading after TIME: 3, 3s, 2m"
     )
     report.add_argument(
+        "--no-cross-check",
+        dest="cross_check",
+        action="store_false",
+        help="do not run nvidia-smi beside NVML to compare the two",
+    )
+    report.add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE, whole or not at all"
     )

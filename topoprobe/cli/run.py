@@ -49,7 +49,9 @@ def _report(arguments: argparse.Namespace) -> int:
     else:
         if arguments.measure and os.path.realpath(arguments.root) != "/":
             raise UsageError("--measure measures this machine: it does not go with --root")
-        snapshot = pipeline.inspect_node(arguments.root, deadline)
+        snapshot = pipeline.inspect_node(
+            arguments.root, deadline, cross_check=arguments.cross_check
+        )
         report = pipeline.make_report(snapshot)
         for source in report.sources:
             if source.status != "ok":

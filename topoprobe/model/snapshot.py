@@ -232,7 +232,8 @@ class TopoMatrix(Struct, frozen=True, kw_only=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """All that the sources said at one time; the only input of everything behind them.
 
-    `p2p` are tables of ``nvidia-smi topo -p2p`` by capability. `kernel_log` holds the lines of the
+    `p2p` are tables of ``nvidia-smi topo -p2p`` by capability, `texts` all that nvidia-smi printed
+    by its arguments. `kernel_log` holds the lines of the
     kernel about GPUs, links and NICs, and `environment` the variables that steer communication
     libraries; both are read for a capture only, and None where they were not.
     """
@@ -244,6 +245,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     nvml: NvmlRecord | None = None
     topo_matrix: TopoMatrix | None = None
     p2p: dict[str, P2pMatrix] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     kernel_log: tuple[str, ...] | None = None
     environment: dict[str, str] | None = None
     sources: tuple[SourceResult, ...] = ()

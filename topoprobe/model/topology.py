@@ -110,12 +110,14 @@ class PathLabels(Struct, frozen=True):
 class Path(Struct, frozen=True, kw_only=True):
     """The way between two devices. `links` are link keys from `a` to `b`.
 
+    `pcie_class` is the class that the PCI tree alone gives, also where NVLink is the way.
     For two GPUs, `p2p` says what the driver allows (``read`` → ``OK``, ``CNS``, …).
     """
 
     a: str
     b: str
     class_: str | None = field(name="class", default=None)
+    pcie_class: str | None = None
     labels: PathLabels = PathLabels()
     links: tuple[str, ...] = ()
     bottleneck: str | None = None
@@ -138,6 +140,13 @@ class Conflict(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Plane(Struct, frozen=True):
+    """One NVSwitch and what hangs on it: GPU → number of its active links to this switch."""
+
+    switch: str
+    gpus: dict[str, int]
+
+
 class Topology(Struct, frozen=True):
     """The map: devices in tree order, links and paths.
 
@@ -149,5 +158,6 @@ class Topology(Struct, frozen=True):
     links: tuple[Link, ...] = ()
     paths: tuple[Path, ...] = ()
     islands: tuple[tuple[str, ...], ...] = ()
+    planes: tuple[Plane, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     doubts: tuple[str, ...] = ()

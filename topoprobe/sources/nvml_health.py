@@ -133,7 +133,7 @@ def _read_ecc(part: Part) -> None:
     mode = part.ask("ecc_mode", "nvmlDeviceGetEccMode", convert=lambda modes: bool(modes[0]))
     part.values.pop("ecc_mode", None)
     _rename(part, "ecc_mode", "ecc.enabled")
-    counts: dict[str, int | None] = {}
+    counts: dict[str, Any] = {}
     if mode:
         for kind, error in (("corrected", 0), ("uncorrected", 1)):
             for scope, counter in (("volatile", 0), ("total", 1)):

@@ -1,4 +1,4 @@
-"""Is the module `pynvml` the one that we mean?
+"""Before NVML is asked: is the module `pynvml` the one that we mean, and is the driver cold?
 
 Two packages on PyPI give a module of that name: nvidia-ml-py (NVIDIA's binding, one file) and
 the deprecated wrapper pynvml (a folder). Whichever lies first on the path wins, silently.
@@ -6,6 +6,11 @@ the deprecated wrapper pynvml (a folder). Whichever lies first on the path wins,
 
 import os
 import sys
+
+from topoprobe.model.errors import SourceError
+from topoprobe.sources.rootfs import Root
+
+_GPUS = "/proc/driver/nvidia/gpus"
 
 
 def foreign_pynvml(path: list[str] | None = None) -> str | None:
@@ -30,3 +35,16 @@ def _holds_nvidia_ml_py(folder: str) -> bool:
     except OSError:
         return False
     return any(name.lower().replace("-", "_").startswith("nvidia_ml_py") for name in names)
+
+
+def driver_is_cold(root: Root) -> bool:
+    """Tell whether the driver is loaded and has not started its GPUs yet.
+
+    Until its first client opens a GPU, the driver writes question marks for the UUID. These files
+    are the kernel module's own memory; reading them asks nothing of a GPU.
+    """
+    try:
+        texts = [root.read(f"{_GPUS}/{name}/information") for name in root.names(_GPUS)]
+    except SourceError:
+        return False
+    return bool(texts) and all("GPU-????" in text for text in texts)

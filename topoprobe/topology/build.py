@@ -1,15 +1,133 @@
 """Build the Topology of a Snapshot, from whichever sources it holds."""
 
-from topoprobe.model.snapshot import Snapshot
-from topoprobe.model.topology import Topology
-from topoprobe.topology.from_sysfs import topology_from_sysfs
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from topoprobe.model.gpu import NvmlPair, NvmlRecord
+from topoprobe.model.snapshot import Snapshot, SysfsRecord
+from topoprobe.model.topology import Conflict, Device, Link, Topology
+from topoprobe.topology.compare import compare_labels, compare_tree
+from topoprobe.topology.doubts import doubts_of
+from topoprobe.topology.from_sysfs import tree_order, tree_parts
 from topoprobe.topology.from_text import topology_from_text
+from topoprobe.topology.gpus import (
+    compare_links,
+    fuse_gpus,
+    key_of_gpus,
+    number_nics,
+    without_nvml,
+)
+from topoprobe.topology.nvlinks import (
+    active_links,
+    end_conflicts,
+    islands,
+    nvlink_links,
+    planes,
+    with_node_of_memory,
+)
+from topoprobe.topology.paths import Ground, find_paths
+from topoprobe.topology.switches import chips_of
 
 
 def build(snapshot: Snapshot) -> Topology:
     """Return the map of `snapshot`; an empty one where no source could be read."""
-    if snapshot.sysfs is not None:
-        return topology_from_sysfs(snapshot.sysfs)
-    if snapshot.topo_matrix is not None:
-        return topology_from_text(snapshot.topo_matrix)
-    return Topology()
+    if snapshot.sysfs is None and snapshot.nvml is None:
+        matrix = snapshot.topo_matrix
+        return topology_from_text(matrix) if matrix is not None else Topology()
+    devices, links = tree_parts(snapshot.sysfs) if snapshot.sysfs else ({}, {})
+    keys: dict[int, str] = {}
+    conflicts: list[Conflict] = []
+    if snapshot.nvml is not None:
+        keys = key_of_gpus(devices, snapshot.nvml)
+        conflicts += fuse_gpus(devices, snapshot.nvml, keys)
+        conflicts += compare_links(links, snapshot.nvml, keys)
+        with_node_of_memory(devices, snapshot.nvml, keys)
+        links.update((link.key, link) for link in nvlink_links(snapshot.nvml, keys, devices))
+    without_nvml(devices, _why_no_nvml(snapshot))
+    _number_nics(devices, snapshot)
+    chips = chips_of(devices)
+    for lower, upper in chips.items():
+        devices[lower] = msgspec.structs.replace(devices[lower], chip=upper)
+    ordered = tree_order(list(devices.values()))
+    ground = _ground(devices, links, chips, keys, snapshot.nvml)
+    gpus = [device.key for device in ordered if device.kind == "gpu"]
+    paths = list(find_paths(ground, _ends(ordered, keys, snapshot.sysfs)))
+    paths, cell_conflicts = compare_labels(paths, devices, snapshot.topo_matrix)
+    return Topology(
+        devices=tuple(ordered),
+        links=tuple(links.values()),
+        paths=tuple(paths),
+        islands=tuple(islands(gpus, ground.active, set(ground.switches))),
+        planes=tuple(planes(ground.active, ground.switches)),
+        conflicts=(
+            *conflicts,
+            *end_conflicts(ground.active, gpus),
+            *compare_tree(ground, paths),
+            *cell_conflicts,
+        ),
+        doubts=doubts_of(snapshot, ordered),
+    )
+
+
+def _ground(
+    devices: Mapping[str, Device],
+    links: Mapping[str, Link],
+    chips: Mapping[str, str],
+    keys: Mapping[int, str],
+    nvml: NvmlRecord | None,
+) -> Ground:
+    pairs: dict[tuple[str, str], NvmlPair] = {}
+    for pair in nvml.pairs if nvml else ():
+        pairs[keys[pair.a], keys[pair.b]] = pair
+    return Ground(
+        devices=devices,
+        links=links,
+        active=active_links(links.values()),
+        switches=frozenset(d.key for d in devices.values() if d.kind == "nvswitch"),
+        pairs=pairs,
+        chips=chips,
+    )
+
+
+def _why_no_nvml(snapshot: Snapshot) -> str | None:
+    """Return why a GPU of the bus has no facts of NVML."""
+    if snapshot.nvml is not None:
+        return "NVML does not show this GPU"
+    return next((s.detail for s in snapshot.sources if s.name == "nvml" and s.detail), None)
+
+
+def _ends(
+    ordered: Iterable[Device], keys: Mapping[int, str], sysfs: SysfsRecord | None
+) -> list[Device]:
+    """Return what paths run between, as `topo -m` orders it: GPUs, NICs; then NUMA nodes.
+
+    Virtual functions are left out where their physical function is here too.
+    """
+    functions = {function.address: function for function in sysfs.pci} if sysfs else {}
+    by_index = {key: index for index, key in keys.items()}
+    gpus = [device for device in ordered if device.kind == "gpu"]
+    gpus.sort(key=lambda device: (by_index.get(device.key, len(by_index)), device.key))
+    nics = [
+        device
+        for device in ordered
+        if device.kind == "nic"
+        and device.key in functions
+        and functions[device.key].physfn not in functions
+    ]
+    nics.sort(key=lambda device: (_number(device.alias), device.key))
+    nodes = [device for device in ordered if device.kind == "numa-node" and device.cpus]
+    return [*gpus, *nics, *(nodes if gpus else ())]
+
+
+def _number(alias: str | None) -> int:
+    found = re.search(r"\d+$", alias or "")
+    return int(found[0]) if found else 1 << 16
+
+
+def _number_nics(devices: dict[str, Device], snapshot: Snapshot) -> None:
+    names = [record.name for record in snapshot.sysfs.rdma] if snapshot.sysfs else []
+    names.sort(key=lambda name: [int(n) if n.isdigit() else n for n in re.split(r"(\d+)", name)])
+    matrix = snapshot.topo_matrix
+    number_nics(devices, matrix.nic_legend if matrix else {}, names)

@@ -3,17 +3,15 @@
 from collections import defaultdict
 
 from topoprobe.model.snapshot import NumaRecord, PciRecord, SysfsRecord
-from topoprobe.model.topology import Device, DeviceKind, Link, PciIds, Topology
+from topoprobe.model.topology import Device, DeviceKind, Link, PciIds
 from topoprobe.topology.kinds import kind_of, parents_of
 from topoprobe.topology.links import memory_link, pcie_links
-from topoprobe.topology.paths import pcie_paths
 
 _SOURCE = "sysfs"
-_NO_NVML = "NVML was not read"
 
 
-def topology_from_sysfs(record: SysfsRecord) -> Topology:
-    """Return the map of one `record`: devices in tree order, their links and paths."""
+def tree_parts(record: SysfsRecord) -> tuple[dict[str, Device], dict[str, Link]]:
+    """Return the devices and links of one `record`, by their keys."""
     parents = parents_of(record.pci)
     by_address = {function.address: function for function in record.pci}
     kinds = {f.address: kind_of(f, parents, by_address) for f in record.pci}
@@ -30,11 +28,9 @@ def topology_from_sysfs(record: SysfsRecord) -> Topology:
     devices += _virtual_nics(record)
     links: list[Link] = [memory_link(node) for node in record.numa if node.memory_bytes]
     links += pcie_links(by_address, kinds, parents)
-    ordered = _tree_order(devices)
-    return Topology(
-        devices=tuple(ordered),
-        links=tuple(links),
-        paths=tuple(pcie_paths(ordered, by_address, links, len(record.numa))),
+    return (
+        {device.key: device for device in tree_order(devices)},
+        {link.key: link for link in links},
     )
 
 
@@ -92,8 +88,6 @@ def _pci_device(
     name = function.model or next((n.model for n in nvme if n.model), None) or function.ids_name
     if name is None:
         unknown["name"] = "no pci.ids on this system knows it"
-    if kind in ("gpu", "nic"):
-        unknown["alias"] = _NO_NVML if kind == "gpu" else "nvidia-smi was not asked"
     return Device(
         key=address,
         kind=kind,
@@ -146,7 +140,7 @@ def _host_bridge_numa(
     return {bridge: min(seen) if len(seen) == 1 else None for bridge, seen in nodes.items()}
 
 
-def _tree_order(devices: list[Device]) -> list[Device]:
+def tree_order(devices: list[Device]) -> list[Device]:
     """Return the devices with every child right behind its parent's earlier children."""
     keys = {device.key for device in devices}
     children: dict[str | None, list[Device]] = defaultdict(list)
