@@ -188,7 +188,7 @@ def _fastest(nic: Nic, node: Node) -> Role | None:
         if fabric:
             return (
                 "compute",
-                f"{_one_of(len(group))} at the highest rate here ({_words(*best)}), for "
+                f"{_one_of(len(group))} of the fastest kind here ({_words(*best)}), for "
                 f"{_count(gpus, 'GPU')}; none shares a PCIe switch with one",
             )
         return (

@@ -4,8 +4,8 @@ import re
 
 from topoprobe.model.nic import NicFacts, NicPort
 from topoprobe.model.snapshot import NetRecord, RdmaPort, SysfsRecord
-from topoprobe.topology._nic_view import Nic, Node, view
 from topoprobe.topology._nic_rules import Role, roles_of
+from topoprobe.topology._nic_view import Nic, Node, view
 
 # A port of the card's own switch that stands for a virtual function: pf0vf3, c1pf0sf8.
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
