@@ -231,7 +231,8 @@ class _Copier:
         """Copy one file to its real place; tell whether it could be read."""
         folder, name = os.path.split(path)
         try:
-            real = self._real(folder)
+            # /proc/net leads through /proc/self to a process that will be gone.
+            real = folder if folder.startswith("/proc/") else self._real(folder)
             with self._root.open(real) as directory:
                 # /etc/os-release and the like are links.
                 if directory.link(name) is not None:
