@@ -54,7 +54,7 @@ def _report(arguments: argparse.Namespace) -> int:
         )
         report = pipeline.make_report(snapshot)
         for source in report.sources:
-            if source.status != "ok":
+            if source.status not in ("ok", "absent"):
                 say(f"{source.name}: {source.detail or source.status}")
         pipeline.require_devices(report, arguments.root)
         if arguments.measure:

@@ -5,8 +5,15 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from topoprobe.health.gpus import check_answers, check_present
 from topoprobe.health.pcie import check_numa, check_width
-from topoprobe.health.sources import check_matrix, check_pynvml, check_sources, check_symmetry
+from topoprobe.health.sources import (
+    check_agreement,
+    check_matrix,
+    check_pynvml,
+    check_sources,
+    check_symmetry,
+)
 from topoprobe.model.report import Finding, FindingStatus, Verdict
 from topoprobe.model.snapshot import Snapshot
 from topoprobe.model.terms import Term
@@ -60,6 +67,35 @@ CHECKS = (
             ("NV#",),
         ),
         check_symmetry,
+    ),
+    Check(
+        Term(
+            "source-agreement",
+            "do the sources say the same",
+            "NVML, nvidia-smi and /sys know parts of the same facts: NUMA nodes, lanes, the "
+            "class of a pair. Where they differ, all values stay in the report under conflicts, "
+            "with the one that was used and why; nothing is picked in silence.",
+        ),
+        check_agreement,
+    ),
+    Check(
+        Term(
+            "gpu-present",
+            "do bus and driver show the same GPUs",
+            "A GPU on the bus that NVML does not show was not started by the driver, or not given "
+            "to this container. One in NVML that /sys lacks is hidden by a container or by WSL: "
+            "its place is unknown, which is no fault of the GPU.",
+        ),
+        check_present,
+    ),
+    Check(
+        Term(
+            "gpu-answers",
+            "does the driver answer for each GPU",
+            "A GPU that is lost, or whose driver calls never return or crash, takes a job down "
+            "with it. The function at which NVML stuck is named; the other GPUs are read anyway.",
+        ),
+        check_answers,
     ),
     Check(
         Term(

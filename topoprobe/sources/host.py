@@ -134,9 +134,9 @@ def _virtualisation(
 
 
 def _container(root: Root) -> str | None:
-    if root.exists("/.dockerenv"):
+    if root.is_file("/.dockerenv"):
         return "docker"
-    if root.exists("/run/.containerenv"):
+    if root.is_file("/run/.containerenv"):
         return "podman"
     if root.live:
         for variable, name in (

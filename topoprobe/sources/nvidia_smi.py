@@ -1,10 +1,11 @@
-"""nvidia-smi: its matrices as a cross-check of ours, and as all there is where NVML cannot be used.
+"""nvidia-smi: its matrices as a cross-check, and as all there is where NVML cannot be used.
 
 It runs in a child of its own, bounded in time and output: drivers hang it for minutes, and 470
 prints some errors without end. Its texts are kept as they are, for captures.
 """
 
 import os
+import re
 import selectors
 import stat
 import subprocess
@@ -89,6 +90,9 @@ class SmiReading:
             self.texts[item.partition("/")[2]] = answer.text
             if answer.cut:
                 failed.append(f"{item[4:]}: cut at {_OUTPUT_LIMIT >> 20} MiB of output")
+            elif answer.status != 0:
+                said = _first_error(answer.text)
+                failed.append(f"{item[4:]} ended with status {answer.status}{said}")
         matrix = self._matrix(answers.records, failed)
         p2p = self._p2p(answers.records, failed)
         status: SourceStatus = "ok"
@@ -100,7 +104,7 @@ class SmiReading:
 
     def _matrix(self, records: Mapping[str, SmiText], failed: list[str]) -> TopoMatrix | None:
         answer = records.get("smi/topo -m")
-        if answer is None:
+        if answer is None or answer.cut or answer.status != 0:
             return None
         try:
             matrix = parse_topo(answer.text, "nvidia-smi topo -m")
@@ -112,7 +116,7 @@ class SmiReading:
 
     def _p2p(self, records: Mapping[str, SmiText], failed: list[str]) -> dict[str, P2pMatrix]:
         answer = records.get("smi/topo -p2p r")
-        if answer is None:
+        if answer is None or answer.cut or answer.status != 0:
             return {}
         try:
             found = parse_p2p(answer.text, "nvidia-smi topo -p2p r")
@@ -120,6 +124,14 @@ class SmiReading:
             failed.append(str(error))
             return {}
         return {"read": found.matrices[0]} if found.matrices else {}
+
+
+def _first_error(text: str) -> str:
+    """Return ``: `` and the line that says what went wrong, or "" where nothing was printed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search("fail|error|unable", line, re.I)]
+    chosen = (errors or lines)[:1]
+    return f": {chosen[0][:100]}" if chosen else ""
 
 
 def _drop(_: str, todo: Sequence[str]) -> Mapping[str, str]:
@@ -130,11 +142,11 @@ def _drop(_: str, todo: Sequence[str]) -> Mapping[str, str]:
 def run_bounded(command: list[str], until: float, limit: int = _OUTPUT_LIMIT) -> SmiText:
     """Run `command` and return what it prints, at most `limit` bytes; raises SourceError.
 
-    Ends it when the output is full. It is the parent that ends both of us when time is up: whatever
-    waits here cannot be relied on.
+    Ends it when the output is full. It is the parent that ends both of us when time is up:
+    whatever waits here cannot be relied on.
     """
     try:
-        process = subprocess.Popen(  # noqa: S603  (no shell; the program was looked at)
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

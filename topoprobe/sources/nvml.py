@@ -259,13 +259,17 @@ def _gpu(index: int, records: Mapping[str, Any], failed: Mapping[str, str]) -> N
     for some in (links, health):
         unanswered = unanswered or (some.unanswered if some else None)
     if links:
+        gaps = {**facts.unknown, **links.unknown}
+        if links.c2c is None:
+            # Only memory that is joined by C2C is a NUMA node: no gap anywhere else.
+            gaps.pop("memory_node", None)
         facts = msgspec.structs.replace(
             facts,
             nvlink_count=links.count,
             nvlink_switched=links.switched,
             nvlink_bandwidth_mode=links.bandwidth_mode,
             c2c=links.c2c,
-            unknown={**facts.unknown, **links.unknown},
+            unknown=gaps,
         )
     return msgspec.structs.replace(
         gpu,

@@ -63,6 +63,15 @@ class Root:
         except SourceError:
             return False
 
+    def is_file(self, path: str) -> bool:
+        """Tell whether `path` is a regular file; one masked with /dev/null is none."""
+        folder, name = os.path.split(path)
+        try:
+            with self.open(folder) as directory:
+                return directory.kind(name) == stat.S_IFREG
+        except SourceError:
+            return False
+
     def names(self, path: str) -> list[str]:
         """Return the sorted names in the directory `path`; errors as `open`."""
         with self.open(path) as directory:

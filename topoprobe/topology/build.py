@@ -8,7 +8,7 @@ import msgspec
 from topoprobe.model.gpu import NvmlPair, NvmlRecord
 from topoprobe.model.snapshot import Snapshot, SysfsRecord
 from topoprobe.model.topology import Conflict, Device, Link, Topology
-from topoprobe.topology.compare import compare_labels, compare_tree
+from topoprobe.topology.compare import compare_labels, compare_p2p, compare_tree
 from topoprobe.topology.doubts import doubts_of
 from topoprobe.topology.from_sysfs import tree_order, tree_parts
 from topoprobe.topology.from_text import topology_from_text
@@ -19,6 +19,7 @@ from topoprobe.topology.gpus import (
     number_nics,
     without_nvml,
 )
+from topoprobe.topology.nic_roles import nic_facts
 from topoprobe.topology.nvlinks import (
     active_links,
     end_conflicts,
@@ -47,6 +48,10 @@ def build(snapshot: Snapshot) -> Topology:
         links.update((link.key, link) for link in nvlink_links(snapshot.nvml, keys, devices))
     without_nvml(devices, _why_no_nvml(snapshot))
     _number_nics(devices, snapshot)
+    if snapshot.sysfs is not None:
+        for key, facts in nic_facts(snapshot.sysfs).items():
+            if key in devices:
+                devices[key] = msgspec.structs.replace(devices[key], nic=facts)
     chips = chips_of(devices)
     for lower, upper in chips.items():
         devices[lower] = msgspec.structs.replace(devices[lower], chip=upper)
@@ -66,6 +71,7 @@ def build(snapshot: Snapshot) -> Topology:
             *end_conflicts(ground.active, gpus),
             *compare_tree(ground, paths),
             *cell_conflicts,
+            *compare_p2p(paths, devices, snapshot.p2p),
         ),
         doubts=doubts_of(snapshot, ordered),
     )
@@ -88,6 +94,11 @@ def _ground(
         switches=frozenset(d.key for d in devices.values() if d.kind == "nvswitch"),
         pairs=pairs,
         chips=chips,
+        silent=frozenset(
+            keys[gpu.index]
+            for gpu in (nvml.gpus if nvml else ())
+            if gpu.unanswered and gpu.facts.nvlink_count is None
+        ),
     )
 
 

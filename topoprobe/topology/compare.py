@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from topoprobe.model.snapshot import TopoMatrix
+from topoprobe.model.texts import P2pMatrix
 from topoprobe.model.topology import Conflict, Device, Path, PathLabels
 from topoprobe.topology.classes import class_of_label
 from topoprobe.topology.paths import Ground
@@ -27,7 +28,14 @@ def compare_labels(
             labelled.append(path)
             continue
         ours, source = path.labels.nvidia_smi, path.sources.get("class", "nvml")
-        if class_of_label(cell) != ours:
+        if path.class_ is None and class_of_label(cell):
+            # We cannot tell: then nvidia-smi is the only one that speaks.
+            unknown = {name: why for name, why in path.unknown.items() if name != "class"}
+            path = msgspec.structs.replace(
+                path, class_=class_of_label(cell), unknown=unknown,
+                sources={**path.sources, "class": "nvidia-smi"},
+            )  # fmt: skip
+        elif class_of_label(cell) != ours:
             conflicts.append(
                 Conflict(
                     subject=f"{path.a}|{path.b}", field="class",
@@ -55,6 +63,25 @@ def columns_of(devices: Mapping[str, Device], matrix: TopoMatrix) -> dict[str, s
         if found is not None:
             columns[device.key] = found
     return columns
+
+
+def compare_p2p(
+    paths: Sequence[Path], devices: Mapping[str, Device], tables: Mapping[str, P2pMatrix]
+) -> list[Conflict]:
+    """Return pairs of GPUs whose peer access nvidia-smi prints otherwise than NVML says."""
+    alias = {device.key: device.alias or "" for device in devices.values()}
+    return [
+        Conflict(
+            subject=f"{path.a}|{path.b}", field=f"p2p.{capability}",
+            values={"nvml": path.p2p[capability], "nvidia-smi": cell}, used="nvml",
+            why="nvidia-smi prints what it asks NVML",
+        )
+        for capability, table in tables.items()
+        for path in paths
+        if capability in path.p2p
+        and (cell := table.cells.get(alias[path.a], {}).get(alias[path.b]))
+        and cell != path.p2p[capability]
+    ]  # fmt: skip
 
 
 def compare_tree(ground: Ground, paths: Sequence[Path]) -> list[Conflict]:

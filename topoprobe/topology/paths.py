@@ -21,7 +21,8 @@ class Ground:
     """What paths are found on: the devices and links, and what the driver says of pairs.
 
     `active` is GPU → its NVLinks that are up, `switches` the keys of NVSwitches; `pairs` holds
-    NVML's answers by the keys of an ordered pair of GPUs.
+    NVML's answers by the keys of an ordered pair of GPUs. `silent` are GPUs whose NVLinks are not
+    known, because NVML stopped answering before it told.
     """
 
     devices: Mapping[str, Device]
@@ -30,6 +31,7 @@ class Ground:
     switches: frozenset[str] = frozenset()
     pairs: Mapping[tuple[str, str], NvmlPair] = field(default_factory=dict)
     chips: Mapping[str, str] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
 
     def chain(self, key: str) -> list[str]:
         """Return the keys from a device up to its host bridge, itself first."""
@@ -63,7 +65,8 @@ class _Finder:
 
     def between(self, a: Device, b: Device) -> Iterator[Path]:
         if b.kind == "numa-node":
-            yield self._to_node(a, b)
+            if a.kind == "gpu":
+                yield self._to_node(a, b)
             return
         there, back = self._nvlinks(a, b), self._nvlinks(b, a)
         forth = self._path(a, b, there, back)
@@ -92,10 +95,17 @@ class _Finder:
         elif class_ is None:
             unknown["class"] = self._why_no_class(a, b)
         label = f"NV{len(there)}" if there and back else tree
+        if a.kind == b.kind == "gpu" and self.ground.silent & {a.key, b.key}:
+            class_, label = None, None
+            unknown["class"] = "NVML did not tell the NVLinks of one of the two"
+            unknown["labels.nvidia_smi"] = unknown["labels.nccl"] = unknown["class"]
         pair = self.ground.pairs.get((a.key, b.key))
         return Path(
             a=a.key, b=b.key, class_=class_, pcie_class=tree,
-            labels=PathLabels(label, self.nccl.name(a, b, tree, bool(there and back))),
+            labels=PathLabels(
+                label, None if "class" in unknown else
+                self.nccl.name(a, b, tree, bool(there and back)),
+            ),
             links=hops, p2p=dict(pair.p2p) if pair else {},
             unknown={**unknown, **_p2p_gaps(pair)},
             sources={**sources, "labels": "computed", **({"p2p": _NVML} if pair else {})},
