@@ -3,9 +3,11 @@
 from typing import IO, cast
 
 # What we print ourselves beyond ASCII, and what stands for it where the locale has no UTF-8.
+# One character for one: lines are laid out before they are translated.
 _ASCII = str.maketrans(
-    {"×": "x", "–": "-", "—": "-", "↔": "<->", "µ": "u", "·": ".", "…": "...", "≥": ">=",
-     "├": "|", "└": "`", "─": "-", "│": "|", "━": "-", "╺": "-", "╸": "-", "✗": "x", "−": "-"}
+    {"×": "x", "–": "-", "—": "-", "↔": "-", "µ": "u", "·": ".", "…": "~", "≥": ">",
+     "├": "|", "└": "`", "─": "-", "│": "|", "━": "-", "╺": "-", "╸": "-", "✗": "x", "−": "-",
+     "°": "'"}
 )  # fmt: skip
 
 

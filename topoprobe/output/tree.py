@@ -1,10 +1,8 @@
-"""The tree (host → NUMA → host bridge → root port → switch → device) and the path matrix."""
+"""The tree: host → NUMA → host bridge → root port → switch → device."""
 
 from collections import defaultdict
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from topoprobe.model.topology import Device, Link, Topology
@@ -45,7 +43,7 @@ def _print_level(
     for number, (line, child) in enumerate(rows):
         last = number == len(rows) - 1
         prefix = indent + ("└─ " if last else "├─ ")
-        console.print(_cut(prefix + line, console.width))
+        console.print(_cut(prefix + line, console.width), soft_wrap=True)
         if child is not None:
             below = indent + ("   " if last else "│  ")
             _print_level(console, child.key, below, children, links)
@@ -81,37 +79,3 @@ def _speed(link: Link) -> str:
         text += f" of x{link.maximum.width} ✗"
     rate = link.limit_GBps.payload
     return f"{text} {format_rate(rate)} GB/s" if rate is not None else text
-
-
-def print_matrix(console: Console, topology: Topology) -> None:
-    """Print the classes of all paths as nvidia-smi orders them; wide ones in blocks."""
-    paths = {(path.a, path.b): path.class_ or "?" for path in topology.paths}
-    if not paths:
-        return
-    ends = [d for d in topology.devices if any(d.key in pair for pair in paths)]
-    names = {d.key: _short(d) for d in ends}
-    left = max(len(name) for name in names.values()) + 2
-    cell = max(6, *(len(name) + 2 for name in names.values()))
-    per_block = max(1, (console.width - left) // cell)
-    for start in range(0, len(ends), per_block):
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
-        table.add_column("")
-        block = ends[start : start + per_block]
-        for device in block:
-            table.add_column(names[device.key], justify="center", no_wrap=True)
-        for row in ends:
-            cells = [_class(paths, row, column) for column in block]
-            table.add_row(names[row.key], *cells)
-        console.print(table)
-        console.print()
-
-
-def _class(paths: dict[tuple[str, str], str], row: Device, column: Device) -> str:
-    if row.key == column.key:
-        return "X"
-    return paths.get((row.key, column.key)) or paths.get((column.key, row.key)) or "?"
-
-
-def _short(device: Device) -> str:
-    name = device.alias or next(iter([*device.rdma, *device.netdevs]), None) or device.key
-    return clean(name.removeprefix("0000:"))

@@ -1,0 +1,95 @@
+"""The matrices of paths, ordered as ``nvidia-smi topo -m`` orders them."""
+
+from rich.console import Console
+
+from topoprobe.model.topology import Path, Topology
+from topoprobe.output.matrix import Grid, blocks, fit, make_grid
+from topoprobe.output.names import by_value, labels_of, pairs
+from topoprobe.output.say import is_wide, line, say
+
+_NOT_KNOWN = "?"
+_WORDS = {
+    "NV#": "so many NVLinks", "C2C": "chip to chip", "PIX": "one PCIe switch at most",
+    "PXB": "several switches", "PHB": "one host bridge", "NODE": "one NUMA node",
+    "SYS": "between NUMA nodes", _NOT_KNOWN: "not known",
+}  # fmt: skip
+_P2P_WORDS = {
+    "OK": "OK", "CNS": "CNS (chipset does not)", "GNS": "GNS (GPU does not)",
+    "TNS": "TNS (topology does not)", "DR": "DR (disabled by a registry key)",
+    "NS": "NS (not supported)", "U": "unknown",
+}  # fmt: skip
+
+
+def print_paths(console: Console, topology: Topology, *, full: bool = False) -> None:
+    """Print GPU×GPU and GPU×NIC; with `full` also NIC×NIC, GPU×NUMA and what peers may do."""
+    shown = [grid for grid in grids_of(topology, full=full, joined=is_wide(console)) if grid.rows]
+    if not shown:
+        return
+    for grid in shown:
+        form = grid if is_wide(console) else fit(grid, console.width)
+        for block in blocks(form, console.width):
+            for number, row in enumerate(block):
+                line(console, row, "" if number else "bold")
+            console.print()
+    _print_legend(console, shown)
+    if full:
+        _print_peers(console, topology)
+    console.print()
+
+
+def grids_of(topology: Topology, *, full: bool, joined: bool) -> list[Grid]:
+    """Return the unfolded matrices; `joined`: GPUs and NICs in one, as ``topo -m`` prints them."""
+    labels = labels_of(topology)
+    kinds = {device.key: device.kind for device in topology.devices}
+    ends = list(dict.fromkeys(key for path in topology.paths for key in (path.a, path.b)))
+    gpus = [labels.get(key, key) for key in ends if kinds.get(key) == "gpu"]
+    nodes = [labels.get(key, key) for key in ends if kinds.get(key) == "numa-node"]
+    others = ("gpu", "numa-node")
+    nics = [labels.get(key, key) for key in ends if kinds.get(key) not in others]
+    found: dict[tuple[str, str], str] = {}
+    for path in topology.paths:
+        found[labels.get(path.a, path.a), labels.get(path.b, path.b)] = path.class_ or _NOT_KNOWN
+
+    def cell(row: str, column: str) -> str:
+        return found.get((row, column)) or found.get((column, row)) or _NOT_KNOWN
+
+    grids = []
+    if joined and len(gpus) + len(nics) > 1:
+        grids.append(make_grid("", [*gpus, *nics], [*gpus, *nics], cell))
+    if not joined:
+        if len(gpus) > 1:
+            grids.append(make_grid("GPU×GPU", gpus, gpus, cell))
+        if gpus and nics:
+            grids.append(make_grid("GPU×NIC", gpus, nics, cell))
+        if len(nics) > 1 and (full or not gpus):
+            grids.append(make_grid("NIC×NIC", nics, nics, cell))
+    if gpus and nodes and (full or joined):
+        grids.append(make_grid("GPU×NUMA", gpus, nodes, cell))
+    return grids
+
+
+def _print_legend(console: Console, grids: list[Grid]) -> None:
+    cells = {cell for grid in grids for row in grid.cells for cell in row}
+    words = ["NV#" if cell.startswith("NV") else cell for cell in cells]
+    legend = ", ".join(f"{word} {_WORDS[word]}" for word in _WORDS if word in words)
+    say(console, f"{legend} (topoprobe explain)", "dim")
+
+
+def _print_peers(console: Console, topology: Topology) -> None:
+    """Say what the driver allows between GPUs: capabilities that read the same in one line."""
+    labels = labels_of(topology)
+    answers: dict[str, dict[str, list[Path]]] = {}
+    for path in topology.paths:
+        for capability, word in path.p2p.items():
+            answers.setdefault(capability, {}).setdefault(word, []).append(path)
+    told = {
+        capability: "; ".join(
+            _P2P_WORDS.get(word, word)
+            + (f" for {pairs((labels.get(p.a, p.a), labels.get(p.b, p.b)) for p in paths)}"
+               if len(words) > 1 else " for all pairs that were asked")
+            for word, paths in words.items()
+        )
+        for capability, words in answers.items()
+    }  # fmt: skip
+    for text, capabilities in by_value(told).items():
+        say(console, f"peer access: {', '.join(capabilities)}: {text}")
