@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +14,7 @@ from topoprobe.limits.levels import levels_of
 from topoprobe.model.errors import InputError
 from topoprobe.model.report import Report, Tool
 from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult, TopoMatrix
-from topoprobe.model.texts import P2pMatrix
 from topoprobe.sources.deadline import run_readings
-from topoprobe.sources.nvidia_smi import SmiReading, find_nvidia_smi
 from topoprobe.sources.nvml import NvmlReading
 from topoprobe.sources.nvml_module import driver_is_cold, foreign_pynvml
 from topoprobe.sources.rootfs import Root
@@ -24,12 +22,16 @@ from topoprobe.sources.saved import decode_report, decode_text, is_json, read_in
 from topoprobe.sources.sysfs import SysfsReading
 from topoprobe.topology.build import build
 
+if TYPE_CHECKING:
+    from topoprobe.model.texts import P2pMatrix
+    from topoprobe.sources.nvidia_smi import SmiReading
+
 _FROM_TEXT = "made from a topo -m text, which does not tell"
 
 
 def now() -> str:
     """Return the time as the report writes it: RFC 3339, UTC, whole seconds."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def marked_synthetic() -> bool:
@@ -71,7 +73,7 @@ def inspect_node(
         smi = _nvidia_smi(until, deadline_s)
         run_readings([smi.reading] if smi else [])
     matrix: TopoMatrix | None = None
-    p2p: dict[str, P2pMatrix] = {}
+    p2p: "dict[str, P2pMatrix]" = {}
     if smi is not None:
         matrix, p2p, result = smi.result()
         results.append(result)
@@ -89,17 +91,53 @@ def inspect_node(
     )
 
 
-def _nvidia_smi(until: float, deadline_s: float) -> SmiReading | None:
+def _nvidia_smi(until: float, deadline_s: float) -> "SmiReading | None":
+    # Its parsers and subprocess cost as much start-up time as all else that is imported here.
+    from topoprobe.sources.nvidia_smi import SmiReading, find_nvidia_smi  # noqa: PLC0415
+
     program = find_nvidia_smi()
     return SmiReading(program, until, deadline_s) if program else None
 
 
+def capture(
+    path: str,
+    root: str = "/",
+    deadline_s: float = 10.0,
+    *,
+    redact: bool = False,
+    key_path: str | None = None,
+) -> dict[str, str]:
+    """Write a capture of the node below `root` to `path`; return what is missing in it, and why.
+
+    Reading ends after `deadline_s`, copying after as much again. `redact` replaces names, with
+    the key in the file `key_path` if there is one. Raises InputError in one line.
+    """
+    from topoprobe.sources import capture as writer  # noqa: PLC0415  (not on the way of a report)
+    from topoprobe.sources import redact as redaction  # noqa: PLC0415
+
+    key = writer.read_key(key_path) if key_path else redaction.OPEN_KEY
+    parts = writer.collect(Root(root), inspect_node(root, deadline_s), deadline_s)
+    if redact or key_path:
+        hosts, users = writer.names_of_this_host(), writer.names_of_users()
+        parts = redaction.redact(parts, hosts, users, key)
+    how = ("keyed" if key_path else "open") if redact or key_path else None
+    writer.write_private(path, writer.encode(parts, f"topoprobe {__version__}", how))
+    return parts.gaps
+
+
 def load(path: str) -> Report:
-    """Return the report in the file `path`, or the one that its topo -m text makes.
+    """Return the report in the file `path`, or the one that its capture or topo -m text makes.
 
     Raises InputError, ParseError or SchemaError in one line that names the file.
     """
-    text = decode_text(read_input(path), path)
+    from topoprobe.sources.archive import is_capture, read_capture  # noqa: PLC0415  (lzma)
+
+    data = read_input(path)
+    if is_capture(data):
+        replayed = read_capture(data, path)
+        synthetic = replayed.synthetic or marked_synthetic()
+        return make_report(msgspec.structs.replace(replayed, synthetic=synthetic))
+    text = decode_text(data, path)
     if is_json(text):
         report = decode_report(text, path)
         if marked_synthetic() and not report.synthetic:

@@ -13,7 +13,8 @@ examples:
   topoprobe report --measure quick        and how fast host memory and all_reduce are (20 s)
   topoprobe report --full                 with tree and matrix of paths
   topoprobe report --json -o node.json    for programs
-  topoprobe report --from topo.txt        a saved `nvidia-smi topo -m`, or a saved report
+  topoprobe report --from topo.txt        a capture, `nvidia-smi topo -m` text or report
+  topoprobe capture -o node.tar.xz        this node in a file; `report --from` shows it anywhere
   topoprobe explain PIX                   what a word means
 
 exit codes: 0 done (also with gaps), 1 input or node did not allow it, 2 wrong usage
@@ -41,6 +42,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"topoprobe {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_report(commands)
+    _add_capture(commands)
     explain = commands.add_parser(
         "explain",
         help="what a path class, a check or a figure means",
@@ -69,7 +71,7 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--from",
         dest="source",
         metavar="FILE",
-        help="a topo -m text or a saved report, told apart by content",
+        help="a capture, a topo -m text or a saved report, told apart by content",
     )
     report.add_argument(
         "--root", default="/", metavar="DIR", help="read DIR/sys and DIR/proc (default /)"
@@ -86,3 +88,34 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report.add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE, whole or not at all"
     )
+
+
+def _add_capture(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    capture = commands.add_parser(
+        "capture",
+        help="save all that a report of this node is made from",
+        description="Save this node to a file that `topoprobe report --from` shows anywhere: "
+        "what the readers said, the raw files of /sys and /proc, nvidia-smi texts, kernel lines, "
+        "environment of communication libraries.",
+    )
+    capture.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the file to write (.tar.xz)"
+    )
+    capture.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace names of hosts and users, serial numbers, UUIDs and addresses, alike in all "
+        "captures",
+    )
+    capture.add_argument(
+        "--redact-key",
+        metavar="FILE",
+        help="redact with the secret in FILE, so that nobody without it can try out names",
+    )
+    capture.add_argument(
+        "--root", default="/", metavar="DIR", help="capture DIR/sys and DIR/proc (default /)"
+    )
+    capture.add_argument(
+        "--deadline", default="10s", metavar="TIME",
+        help="end reading after TIME, and copying after as much again: 3, 3s, 2m",
+    )  # fmt: skip

@@ -8,13 +8,17 @@ import sys
 from topoprobe.model.errors import TopoprobeError, UsageError
 from topoprobe.model.units import parse_duration
 
+# Gaps of a capture that are told; all of them are in the capture.
+_GAPS_SHOWN = 8
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; every foreseen error is one line on stderr."""
     # A scheduler ends us with SIGTERM: leave as on Ctrl-C, so that children are ended too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _report(arguments) if arguments.command == "report" else _explain(arguments)
+        commands = {"report": _report, "capture": _capture, "explain": _explain}
+        return commands[arguments.command](arguments)
     except TopoprobeError as error:
         say(str(error))
         return error.exit_code
@@ -89,6 +93,26 @@ def _write(text: str, path: str | None) -> None:
 
     write_atomically(path, text)
     say(f"written to {path}")
+
+
+def _capture(arguments: argparse.Namespace) -> int:
+    from topoprobe import pipeline
+
+    gaps = pipeline.capture(
+        arguments.output,
+        arguments.root,
+        parse_duration(arguments.deadline),
+        redact=arguments.redact,
+        key_path=arguments.redact_key,
+    )
+    for part, why in list(gaps.items())[:_GAPS_SHOWN]:
+        say(f"{part}: {why}")
+    if len(gaps) > _GAPS_SHOWN:
+        say(f"and {len(gaps) - _GAPS_SHOWN} more gaps, in manifest.json of the capture")
+    if arguments.redact and not arguments.redact_key:
+        say("redacted without a key: who guesses a name can check the guess; see --redact-key")
+    say(f"written to {arguments.output}")
+    return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:

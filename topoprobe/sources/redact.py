@@ -56,13 +56,15 @@ _PROCESSES = (
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a capture holds, beside what it says about itself."""
+    """All that a capture holds, beside what it says about itself.
+
+    `texts` are what commands printed, by command; `versions` those of programs and libraries;
+    `gaps` say what of the capture is missing and why.
+    """
 
     snapshot: Snapshot
     raw: RawTree = RawTree()
     texts: dict[str, str] = {}
-    log: tuple[str, ...] | None = None
-    environment: dict[str, str] | None = None
     versions: dict[str, str] = {}
     gaps: dict[str, str] = {}
 
@@ -77,6 +79,7 @@ def redact(parts: Parts, hosts: Iterable[str], users: Iterable[str], key: bytes)
         tree["environment"] = _environment(words, parts.snapshot.environment or {})
     if tree["kernel_log"] is not None:
         tree["kernel_log"] = [_free(words, line) for line in parts.snapshot.kernel_log or ()]
+    tree["texts"] = {name: _free(words, text) for name, text in parts.snapshot.texts.items()}
     try:
         snapshot = msgspec.convert(tree, Snapshot)
     except msgspec.ValidationError as error:
@@ -89,10 +92,6 @@ def redact(parts: Parts, hosts: Iterable[str], users: Iterable[str], key: bytes)
             _strings(words, parts.raw.unread),
         ),
         texts={name: _free(words, text) for name, text in parts.texts.items()},
-        log=None if parts.log is None else tuple(_free(words, line) for line in parts.log),
-        environment=(
-            None if parts.environment is None else _environment(words, parts.environment)
-        ),
         versions=parts.versions,
         gaps=_strings(words, parts.gaps),
     )  # fmt: skip
