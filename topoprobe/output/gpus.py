@@ -39,11 +39,12 @@ def gpu_facts(topology: Topology) -> Iterator[tuple[str, str]]:
         ("memory", lambda d, _: format_size(d.memory_bytes) if d.memory_bytes else None),
         ("state", _state),
         ("ECC", lambda _, f: _ecc(f.ecc)),
-        ("slowed down by", _throttled),
+        ("clocks held by", _throttled),
         ("MIG", lambda _, f: {True: "on", False: "off", None: None}[f.mig_enabled]),
         ("processes", lambda _, f: None if f.processes is None else str(len(f.processes))),
         ("fabric", _fabric),
         ("recovery action", lambda _, f: f.recovery_action),
+        ("PCIe errors", _pcie_errors),
         ("PCIe replays", lambda _, f: None if f.pcie_replays is None else str(f.pcie_replays)),
     )
     for name, tell in told:
@@ -147,6 +148,11 @@ def _fabric(_: Device, facts: GpuFacts) -> str | None:
     words += [f"clique {fabric.clique}"] if fabric.clique is not None else []
     words += [f"cluster {fabric.cluster}"] if fabric.cluster else []
     return ", ".join(words)
+
+
+def _pcie_errors(_: Device, facts: GpuFacts) -> str | None:
+    counted = [f"{name} {count}" for name, count in facts.pcie_errors.items() if count]
+    return ", ".join(counted) or ("none counted" if facts.pcie_errors else None)
 
 
 def _mig(topology: Topology) -> Iterator[str]:

@@ -130,14 +130,14 @@ def nvlink_summary(topology: Topology) -> list[str]:
         what = f"joined by {' and '.join(sorted(by)) or 'NVLink'}, {usual} each"
         sentence = ", but ".join([what, ", ".join(odd)] if odd else [what])
         size = (
-            f"all {len(gpus)} GPUs"
+            ("both GPUs" if len(gpus) == 2 else f"all {len(gpus)} GPUs")
             if len(island) == len(gpus)
             else f"{len(island)} of {len(gpus)} GPUs"
         )
         names = ranges(sorted((labels.get(key, key) for key in island), key=_in_order))
         sentences.setdefault(f"{size} {sentence}", []).append(names)
     return [
-        text if len(names) == 1 and text.startswith("all ") else f"{text}: {'; '.join(names)}"
+        text if text.startswith(("all ", "both ")) else f"{text}: {'; '.join(names)}"
         for text, names in sentences.items()
     ]
 

@@ -94,21 +94,18 @@ def transpose(grid: Grid) -> Grid:
     return Grid(corner, grid.columns, grid.rows, cells)
 
 
-def fit(grid: Grid, width: int) -> Grid:
+def fit(grid: Grid, width: int, *, folded: bool = False) -> Grid:
     """Return the form of an unfolded `grid` that reads best in `width` columns.
 
-    As it is; else with rows and columns exchanged; else folded. What is still too wide is for
-    `blocks` to break.
+    As it is, unless it is to be `folded` in any case; else with rows and columns exchanged;
+    else folded. What is still too wide is for `blocks` to break.
     """
     whole = [grid] if grid.square else [grid, transpose(grid)]
-    for form in whole:
+    less = [fold(form) for form in whole]
+    for form in less if folded else (*whole, *less):
         if _width(form) <= width and len(form.rows) <= MOST_ROWS:
             return form
-    folded = [fold(form) for form in whole]
-    for form in folded:
-        if _width(form) <= width and len(form.rows) <= MOST_ROWS:
-            return form
-    return min(folded, key=_width)
+    return min(less, key=_width)
 
 
 def blocks(grid: Grid, width: int) -> list[list[str]]:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from topoprobe.model.topology import Device, Topology
 
-_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,7})", re.DOTALL)
+_NUMBER = re.compile(r"([0-9]+)")
+_COUNTS = re.compile(r"0|[1-9][0-9]{0,7}")
 
 
 def labels_of(topology: Topology) -> dict[str, str]:
@@ -30,11 +31,17 @@ def _name(device: Device) -> str:
 
 
 def ranges(names: Iterable[str]) -> str:
-    """Return ``GPU0-2, GPU5`` for names in order: those that count on become one."""
+    """Return ``GPU0-2, GPU5`` for names in order: those that count on become one.
+
+    The number may stand inside: ``rdmap71-74s0``.
+    """
     runs: list[list[str]] = []
+    place: int | None = None
     for name in names:
-        if runs and _follows(runs[-1][-1], name):
+        step = _step(runs[-1][-1], name) if runs else None
+        if step is not None and (len(runs[-1]) == 1 or step == place):
             runs[-1].append(name)
+            place = step
         else:
             runs.append([name])
     return ", ".join(_run(run) for run in runs)
@@ -68,11 +75,23 @@ def by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def _follows(before: str, name: str) -> bool:
-    a, b = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
-    return a is not None and b is not None and a[1] == b[1] and int(a[2]) + 1 == int(b[2])
+def _step(before: str, name: str) -> int | None:
+    """Return which part of `name` is the number that counts on from `before`, if one does."""
+    a, b = _NUMBER.split(before), _NUMBER.split(name)
+    if len(a) != len(b):
+        return None
+    differ = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    if len(differ) != 1:
+        return None
+    x, y = a[differ[0]], b[differ[0]]
+    counts = _COUNTS.fullmatch(x) and _COUNTS.fullmatch(y)
+    return differ[0] if counts and int(x) + 1 == int(y) else None
 
 
 def _run(run: Sequence[str]) -> str:
-    last = _NUMBERED.fullmatch(run[-1])
-    return run[0] if len(run) == 1 or last is None else f"{run[0]}-{last[2]}"
+    if len(run) == 1:
+        return run[0]
+    place = _step(run[0], run[1]) or 0
+    parts, last = _NUMBER.split(run[0]), _NUMBER.split(run[-1])
+    parts[place] += f"-{last[place]}"
+    return "".join(parts)

@@ -1,13 +1,18 @@
 """The matrices of paths, ordered as ``nvidia-smi topo -m`` orders them."""
 
+from collections.abc import Mapping
+from functools import partial
+
 from rich.console import Console
 
-from topoprobe.model.topology import Path, Topology
+from topoprobe.model.topology import Topology
 from topoprobe.output.matrix import Grid, blocks, fit, make_grid
-from topoprobe.output.names import by_value, labels_of, pairs
+from topoprobe.output.names import labels_of
 from topoprobe.output.say import is_wide, line, say
 
 _NOT_KNOWN = "?"
+# Of these matrices nobody knows the full form by heart, and they are mostly alike.
+_FOLDED = ("NIC×NIC", "GPU×NUMA")
 _WORDS = {
     "NV#": "so many NVLinks", "C2C": "chip to chip", "PIX": "one PCIe switch at most",
     "PXB": "several switches", "PHB": "one host bridge", "NODE": "one NUMA node",
@@ -26,11 +31,7 @@ def print_paths(console: Console, topology: Topology, *, full: bool = False) -> 
     if not shown:
         return
     for grid in shown:
-        form = grid if is_wide(console) else fit(grid, console.width)
-        for block in blocks(form, console.width):
-            for number, row in enumerate(block):
-                line(console, row, "" if number else "bold")
-            console.print()
+        _print_grid(console, grid, folded=grid.corner in _FOLDED)
     _print_legend(console, shown)
     if full:
         _print_peers(console, topology)
@@ -51,7 +52,7 @@ def grids_of(topology: Topology, *, full: bool, joined: bool) -> list[Grid]:
         found[labels.get(path.a, path.a), labels.get(path.b, path.b)] = path.class_ or _NOT_KNOWN
 
     def cell(row: str, column: str) -> str:
-        return found.get((row, column)) or found.get((column, row)) or _NOT_KNOWN
+        return _either(found, row, column)
 
     grids = []
     if joined and len(gpus) + len(nics) > 1:
@@ -75,21 +76,37 @@ def _print_legend(console: Console, grids: list[Grid]) -> None:
     say(console, f"{legend} (topoprobe explain)", "dim")
 
 
+def _print_grid(console: Console, grid: Grid, *, folded: bool) -> None:
+    form = grid if is_wide(console) else fit(grid, console.width, folded=folded)
+    for block in blocks(form, console.width):
+        for number, row in enumerate(block):
+            line(console, row, "" if number else "bold")
+        console.print()
+
+
 def _print_peers(console: Console, topology: Topology) -> None:
-    """Say what the driver allows between GPUs: capabilities that read the same in one line."""
+    """Say what the driver allows between GPUs: a matrix only where pairs differ."""
     labels = labels_of(topology)
-    answers: dict[str, dict[str, list[Path]]] = {}
+    answers: dict[str, dict[tuple[str, str], str]] = {}
     for path in topology.paths:
+        pair = labels.get(path.a, path.a), labels.get(path.b, path.b)
         for capability, word in path.p2p.items():
-            answers.setdefault(capability, {}).setdefault(word, []).append(path)
-    told = {
-        capability: "; ".join(
-            _P2P_WORDS.get(word, word)
-            + (f" for {pairs((labels.get(p.a, p.a), labels.get(p.b, p.b)) for p in paths)}"
-               if len(words) > 1 else " for all pairs that were asked")
-            for word, paths in words.items()
-        )
-        for capability, words in answers.items()
-    }  # fmt: skip
-    for text, capabilities in by_value(told).items():
-        say(console, f"peer access: {', '.join(capabilities)}: {text}")
+            answers.setdefault(capability, {})[pair] = word
+    same: dict[tuple[tuple[tuple[str, str], str], ...], list[str]] = {}
+    for capability, told in answers.items():
+        same.setdefault(tuple(told.items()), []).append(capability)
+    for items, capabilities in same.items():
+        cells = dict(items)
+        words = set(cells.values())
+        legend = ", ".join(_P2P_WORDS.get(word, word) for word in sorted(words))
+        say(console, f"peer access: {', '.join(capabilities)}: {legend}"
+            + (" for all pairs that were asked" if len(words) == 1 else ""))  # fmt: skip
+        if len(words) > 1:
+            gpus = list(dict.fromkeys(name for pair in cells for name in pair))
+            grid = make_grid("GPU×GPU", gpus, gpus, partial(_either, cells))
+            _print_grid(console, grid, folded=False)
+
+
+def _either(cells: Mapping[tuple[str, str], str], a: str, b: str) -> str:
+    """Return the cell of a pair; the driver is asked the other way only where it may differ."""
+    return cells.get((a, b)) or cells.get((b, a)) or _NOT_KNOWN

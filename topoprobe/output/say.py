@@ -89,8 +89,9 @@ def table(
     cells = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     if sum(widths) + 2 * (len(widths) - 1) > console.width:
-        widths[0] = min(widths[0], max(_FIRST, len(cells[0][0])))
-        widths[-1] = max(_LAST, console.width - sum(widths[:-1]) - 2 * (len(widths) - 1))
+        room = console.width - sum(widths[1:-1]) - 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max(_FIRST, room - min(widths[-1], _LAST)))
+        widths[-1] = max(_LAST, room - widths[0])
     for number, row in enumerate(cells):
         style = "bold" if number == 0 else styles[number - 1] if styles else ""
         for part in _row(row, widths, right):
