@@ -11,7 +11,7 @@ _EXAMPLES = """\
 examples:
   topoprobe report                        this node: what is connected, how fast it could be
   topoprobe report --measure quick        and how fast host memory and all_reduce are (20 s)
-  topoprobe report --full                 with tree and matrix of paths
+  topoprobe report --full                 with tree, links, facts and all matrices
   topoprobe report --json -o node.json    for programs
   topoprobe report --from topo.txt        a capture, `nvidia-smi topo -m` text or report
   topoprobe capture -o node.tar.xz        this node in a file; `report --from` shows it anywhere
@@ -60,7 +60,8 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "verdict and levels first, then what is wrong, then what is not known and why.",
     )
     report.add_argument("--json", action="store_true", help="print the report as JSON")
-    report.add_argument("--full", action="store_true", help="add tree and matrix of paths")
+    report.add_argument("--full", action="store_true", help="add tree, links, facts and more matrices")
+    report.add_argument("--wide", action="store_true", help="fold, wrap and cut nothing")
     report.add_argument(
         "--measure",
         choices=("quick",),

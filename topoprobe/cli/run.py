@@ -73,13 +73,13 @@ def _report(arguments: argparse.Namespace) -> int:
         from topoprobe.output.text import print_report
 
         buffer = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        print_report(report, buffer, full=arguments.full)
+        print_report(report, buffer, full=arguments.full, wide=arguments.wide)
         buffer.seek(0)
         _write(buffer.read(), arguments.output)
     else:
         from topoprobe.output.text import print_report
 
-        print_report(report, sys.stdout, full=arguments.full)
+        print_report(report, sys.stdout, full=arguments.full, wide=arguments.wide)
         sys.stdout.flush()
     return 130 if any(finding.id == "bench-interrupted" for finding in report.findings) else 0
 
