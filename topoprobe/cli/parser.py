@@ -60,7 +60,9 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "verdict and levels first, then what is wrong, then what is not known and why.",
     )
     report.add_argument("--json", action="store_true", help="print the report as JSON")
-    report.add_argument("--full", action="store_true", help="add tree, links, facts and more matrices")
+    report.add_argument(
+        "--full", action="store_true", help="add tree, links, facts and more matrices"
+    )
     report.add_argument("--wide", action="store_true", help="fold, wrap and cut nothing")
     report.add_argument(
         "--measure",
