@@ -1,5 +1,6 @@
 """What GPUs and NICs say of themselves: a fact a line, with who differs from the others."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
@@ -7,10 +8,11 @@ from rich.console import Console
 from topoprobe.model.gpu import Ecc, GpuFacts
 from topoprobe.model.topology import Device, Topology
 from topoprobe.model.units import format_size
-from topoprobe.output.names import by_value, labels_of, ranges
+from topoprobe.output.names import by_value, labels_of, layer, product, ranges
 from topoprobe.output.say import line, say, table
 
 _LEFT = 18
+_GPU_ADDRESS = re.compile(r"GPU [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def print_gpus(console: Console, topology: Topology) -> None:
@@ -177,7 +179,7 @@ def print_nics(console: Console, topology: Topology) -> None:
         return
     found: dict[tuple[str, ...], list[Device]] = {}
     for nic in nics:
-        found.setdefault((_role(nic), _ports(nic), nic.name or ""), []).append(nic)
+        found.setdefault((_role(nic), _ports(nic), product(nic.name)), []).append(nic)
     rows = [
         [ranges(labels[nic.key] for nic in same), _known_as(same), *about]
         for about, same in found.items()
@@ -185,6 +187,14 @@ def print_nics(console: Console, topology: Topology) -> None:
     header = ("NIC", "name", "for", "port", "model")
     keep = [i for i in range(len(header)) if any(row[i] for row in rows)]
     table(console, [header[i] for i in keep], [[row[i] for i in keep] for row in rows])
+    reasons: dict[str, None] = {}
+    for nic in nics:
+        if nic.nic and nic.nic.role_reason:
+            # Each of eight NICs names the GPU beside it: for a reader one reason, not eight.
+            why = _GPU_ADDRESS.sub("a GPU", nic.nic.role_reason)
+            reasons[f"{nic.nic.role}: {why}"] = None
+    for reason in reasons:
+        say(console, f"  {reason}", "dim")
     console.print()
 
 
@@ -205,6 +215,6 @@ def _ports(nic: Device) -> str:
     texts = []
     for port in nic.nic.ports:
         rate = f"{port.rate_gbps:g} Gb/s" if port.rate_gbps else "rate not known"
-        parts = (rate, port.link_layer, (port.state or "").lower())
+        parts = (rate, layer(port.link_layer), (port.state or "").lower())
         texts.append(" ".join(part for part in parts if part))
     return ", ".join(dict.fromkeys(texts))

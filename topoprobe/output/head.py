@@ -8,7 +8,7 @@ from rich.console import Console
 from topoprobe.model.report import Report
 from topoprobe.model.topology import Device, Link, Topology
 from topoprobe.model.units import format_size
-from topoprobe.output.names import labels_of, ranges
+from topoprobe.output.names import labels_of, layer, product, ranges
 from topoprobe.output.say import STYLE, facts, say
 
 _VERDICT = {"fail": "fault", "warn": "warning", "pass": "passed", "skip": "not applicable",
@@ -77,19 +77,17 @@ def _rate(nic: Device) -> str | None:
     """Return ``400 Gb/s InfiniBand`` of the fastest port, None where no port tells its rate."""
     if nic.nic is None:
         return None
-    rates = [(port.rate_gbps, port.link_layer) for port in nic.nic.ports if port.rate_gbps]
+    rates = [(port.rate_gbps, layer(port.link_layer)) for port in nic.nic.ports if port.rate_gbps]
     if rates:
-        rate, layer = max(rates, key=lambda pair: pair[0])
-        return f"{rate:g} Gb/s {layer or 'NIC'}"
+        rate, kind = max(rates, key=lambda pair: pair[0])
+        return f"{rate:g} Gb/s {kind or 'NIC'}"
     speed = nic.nic.speed_mbps
     return f"{speed / 1000:g} Gb/s Ethernet" if speed and speed > 0 else None
 
 
 def _model(nic: Device) -> str:
     """Return what a NIC without a known rate is called: ``ConnectX-7 NIC``."""
-    name = nic.name or ""
-    inner = name.partition("[")[2].rpartition("]")[0]
-    return f"{inner} NIC" if inner else "NIC"
+    return f"{product(nic.name)} NIC" if "[" in (nic.name or "") else "NIC"
 
 
 def _others(topology: Topology) -> Iterator[str]:

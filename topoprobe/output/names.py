@@ -30,6 +30,16 @@ def _name(device: Device) -> str:
     return device.alias or next(iter([*device.rdma, *device.netdevs]), None) or short(device.key)
 
 
+def product(name: str | None) -> str:
+    """Return what pci.ids calls the product: ``ConnectX-7`` of ``MT2910 Family [ConnectX-7]``."""
+    return (name or "").partition("[")[2].rpartition("]")[0] or name or ""
+
+
+def layer(name: str | None) -> str | None:
+    """Return the link layer of a port, None where the kernel has no word for it (EFA)."""
+    return None if name in ("Unknown", "Unspecified") else name
+
+
 def ranges(names: Iterable[str]) -> str:
     """Return ``GPU0-2, GPU5`` for names in order: those that count on become one.
 

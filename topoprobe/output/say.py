@@ -14,9 +14,8 @@ STYLE = {"fail": "bold red", "warn": "yellow", "unknown": "bright_black", "pass"
 _WIDTH = 80
 # With --wide nothing is wrapped or cut: wider than any line that a node can give.
 _NO_WIDTH = 1 << 20
-# Less room than this for the last column, and its text goes below the row.
-_LAST = 24
-_FIRST = 24
+# No column of a table becomes narrower than this.
+_NARROWEST = 8
 
 
 def console_for(file: IO[str], *, wide: bool = False) -> Console:
@@ -82,16 +81,14 @@ def table(
     right: Sequence[int] = (),
     styles: Sequence[str] = (),
 ) -> None:
-    """Print a table that keeps to the width: its first and last column wrap.
+    """Print a table that keeps to the width: its widest columns wrap.
 
     `right` are the columns aligned to the right, `styles` one for each row.
     """
     cells = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    if sum(widths) + 2 * (len(widths) - 1) > console.width:
-        room = console.width - sum(widths[1:-1]) - 2 * (len(widths) - 1)
-        widths[0] = min(widths[0], max(_FIRST, room - min(widths[-1], _LAST)))
-        widths[-1] = max(_LAST, room - widths[0])
+    while sum(widths) + 2 * (len(widths) - 1) > console.width and max(widths) > _NARROWEST:
+        widths[widths.index(max(widths))] -= 1
     for number, row in enumerate(cells):
         style = "bold" if number == 0 else styles[number - 1] if styles else ""
         for part in _row(row, widths, right):
@@ -99,11 +96,10 @@ def table(
 
 
 def _row(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
-    first, last = _wrap(row[0], widths[0]), _wrap(row[-1], widths[-1])
+    wrapped = [_wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
     lines = []
-    for number in range(max(len(first), len(last))):
-        middle = row[1:-1] if number == 0 else [""] * (len(row) - 2)
-        cells = [_nth(first, number), *middle, _nth(last, number)]
+    for number in range(max(len(parts) for parts in wrapped)):
+        cells = [_nth(parts, number) for parts in wrapped]
         padded = [
             cell.rjust(widths[i]) if i in right else cell.ljust(widths[i])
             for i, cell in enumerate(cells)
