@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topoprobe import __version__
-from topoprobe.health.registry import run_checks, verdict
-from topoprobe.limits.apply import with_limits
-from topoprobe.limits.levels import levels_of
 from topoprobe.model.errors import InputError
 from topoprobe.model.report import Report, Tool
 from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult, TopoMatrix
@@ -20,7 +17,6 @@ from topoprobe.sources.nvml_module import driver_is_cold, foreign_pynvml
 from topoprobe.sources.rootfs import Root
 from topoprobe.sources.saved import decode_report, decode_text, is_json, read_input
 from topoprobe.sources.sysfs import SysfsReading
-from topoprobe.topology.build import build
 
 if TYPE_CHECKING:
     from topoprobe.model.texts import P2pMatrix
@@ -62,7 +58,7 @@ def inspect_node(
         if cross_check:
             smi = _nvidia_smi(until, deadline_s)
             readings += [smi.reading] if smi else []
-    run_readings(readings)
+    run_readings(readings, meanwhile=_import_the_rest)
     facts = sysfs.result()
     results = list(facts.results)
     record = None
@@ -73,7 +69,7 @@ def inspect_node(
         smi = _nvidia_smi(until, deadline_s)
         run_readings([smi.reading] if smi else [])
     matrix: TopoMatrix | None = None
-    p2p: "dict[str, P2pMatrix]" = {}
+    p2p: dict[str, P2pMatrix] = {}
     if smi is not None:
         matrix, p2p, result = smi.result()
         results.append(result)
@@ -89,6 +85,13 @@ def inspect_node(
         foreign_pynvml=foreign_pynvml(),
         synthetic=marked_synthetic() or tree.exists(_SYNTHETIC_MARK),
     )
+
+
+def _import_the_rest() -> None:
+    """Import what makes a report of a Snapshot, while the readers' children are at work."""
+    import topoprobe.health.registry  # noqa: PLC0415
+    import topoprobe.limits.levels  # noqa: PLC0415
+    import topoprobe.topology.build  # noqa: F401, PLC0415
 
 
 def _nvidia_smi(until: float, deadline_s: float) -> "SmiReading | None":
@@ -160,6 +163,11 @@ def load(path: str) -> Report:
 
 def make_report(snapshot: Snapshot) -> Report:
     """Return the report on a snapshot, nothing measured yet."""
+    from topoprobe.health.registry import run_checks, verdict  # noqa: PLC0415  (see above)
+    from topoprobe.limits.apply import with_limits  # noqa: PLC0415
+    from topoprobe.limits.levels import levels_of  # noqa: PLC0415
+    from topoprobe.topology.build import build  # noqa: PLC0415
+
     topology = with_limits(build(snapshot))
     findings = run_checks(snapshot, topology)
     return Report(
@@ -182,6 +190,8 @@ def make_report(snapshot: Snapshot) -> Report:
 def measure(report: Report, snapshot: Snapshot, progress: Callable[[str], None]) -> Report:
     """Return `report` with a quick measurement of this very machine added."""
     from topoprobe.bench.quick import measure_quick  # noqa: PLC0415  (subprocesses, psutil)
+    from topoprobe.health.registry import verdict  # noqa: PLC0415
+    from topoprobe.limits.levels import levels_of  # noqa: PLC0415
 
     nodes = snapshot.sysfs.numa if snapshot.sysfs else ()
     measurements, more = measure_quick(nodes, progress=progress, synthetic=report.synthetic)

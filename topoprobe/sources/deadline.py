@@ -138,8 +138,13 @@ class Reading:
             self.todo = [item for item in self.todo if item not in dropped]
 
 
-def run_readings(readings: Sequence[Reading]) -> None:
-    """Run all readings at the same time, each in its child, to their ends."""
+def run_readings(
+    readings: Sequence[Reading], meanwhile: Callable[[], object] | None = None
+) -> None:
+    """Run all readings at the same time, each in its child, to their ends.
+
+    `meanwhile` is called once when all have started; it must not fork, nor take long.
+    """
     poll = select.poll()
     running: dict[int, Reading] = {}
 
@@ -152,6 +157,8 @@ def run_readings(readings: Sequence[Reading]) -> None:
     for reading in readings:
         begin(reading)
     try:
+        if meanwhile:
+            meanwhile()
         while running:
             soonest = min(reading.waits_until() for reading in running.values())
             # poll rounds down to whole ms and would spin below one: always wait at least one.

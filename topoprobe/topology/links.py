@@ -51,14 +51,13 @@ def pcie_links(
     return links
 
 
-def link_key(address: str, links: Mapping[str, Link]) -> str | None:
-    """Return the key of the link above `address`, looked up by its device's functions."""
-    slot = address.rpartition(".")[0]
-    for number in range(8):
-        key = f"pcie:{slot}.{number}"
-        if key in links:
-            return key
-    return None
+def link_by_slot(links: Mapping[str, Link]) -> dict[str, str]:
+    """Return address without function → key of the PCIe link above that device."""
+    return {
+        key.removeprefix("pcie:").rpartition(".")[0]: key
+        for key, link in links.items()
+        if link.kind == "pcie"
+    }
 
 
 def _link(lower: PciRecord, upper: PciRecord | None) -> Link:

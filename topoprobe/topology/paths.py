@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from topoprobe.model.gpu import NvmlPair
 from topoprobe.model.topology import Device, Link, Path, PathLabels
-from topoprobe.topology.links import link_key
+from topoprobe.topology.links import link_by_slot
 from topoprobe.topology.nccl import NcclNames
 from topoprobe.topology.nvlinks import joined
 
@@ -57,6 +57,7 @@ class _Finder:
         self.chains = {device.key: ground.chain(device.key) for device in ends}
         nodes = [d for d in ground.devices.values() if d.kind == "numa-node" and d.cpus]
         self.one_node = len(nodes) <= 1
+        self.slots = link_by_slot(ground.links)
         self.nccl = NcclNames(ground, self.chains, ends)
         self.c2c: dict[str, list[str]] = {}
         for link in ground.links.values():
@@ -135,7 +136,7 @@ class _Finder:
         """Return the links from a device upwards; a GPU with C2C reaches its CPU over that."""
         if to_cpu and device.key in self.c2c:
             return self.c2c[device.key]
-        found = [link_key(key, self.ground.links) for key in keys]
+        found = [self.slots.get(key.rpartition(".")[0]) for key in keys]
         return [key for key in found if key]
 
     def _class(
