@@ -20,27 +20,35 @@ _COMMON = frozenset(
     gns tns compute graphics switch infiniband ethernet active polling online port link read
     write nvlink atomics model version driver true false x86_64 aarch64""".split()  # noqa: SIM905
 )
+# With a number behind them, labels of devices; as bare words, nothing.
+_LABELS = ("", "gpu", "nic", "cpu", "numa", "eth", "ib", "nvme", "mlx4_", "mlx5_", "nvswitch")
 _HOMES = ("home", "users", "scratch", "work", "project", "projects", "nfs", "lustre", "gpfs")
 
-_EDGE = r"(?:(?<![\w:.-])|(?<=[g-zG-Z][:-]))"
 _PATTERNS = (
-    ("serial", r"\bserial(?:[ _-]*(?:number|no\.?|num|\#))?\"?\s*[:=]\s*\"?"
+    ("serial", r"(?:serial(?:[ _-]*(?:number|no\.?|num|\#))?|\bS/?N)\"?\s*[:=]\s*\"?"
                r"(?P<serial_value>(?=[\w.-]*\d)[A-Za-z0-9][\w.-]{4,63})"),
     ("uuid", r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])"),
     ("part", r"(?<=\bGPU-)[0-9a-f]{4,8}(?:-[0-9a-f]{0,12}){0,4}|"
              r"(?<=\bMIG-)[0-9a-f]{4,8}(?:-[0-9a-f]{0,12}){0,4}"),
     ("hex", r"(?<![^\W_])(?:0x[0-9a-f]{16}|"
-            r"(?=[0-9]*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{16}))(?!\w)"),
+            r"(?=[0-9]*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{16}))(?![^\W_])"),
     ("name_mac", r"(?<=enx)[0-9a-f]{12}(?!\w)"),
-    ("mac", _EDGE + r"[0-9a-f]{2}(?P<dash>[:-])[0-9a-f]{2}"
-            r"(?:(?P=dash)[0-9a-f]{2}){4,18}(?![\w:-]?\w)"),
-    ("guid", _EDGE + r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])"),
-    ("ip6", r"(?:(?<![\w:.])|(?<=[g-z]:))(?:[0-9a-f]{0,4}:){2,7}[0-9a-f.]{0,15}(?!\w)"),
+    ("mac", r"(?<![0-9a-f])[0-9a-f]{2}(?:-[0-9a-f]{2}){5,19}(?![0-9a-f])"),
+    ("run", r"(?:[0-9a-f]{0,16}:){2,24}[0-9a-f.]{0,15}"),
     ("ip4", r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"),
     ("ip_name", r"(?<!\w)ip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3}(?!\w)"),
     ("mail", r"(?P<mail_user>[\w.+-]{1,64})@(?P<mail_host>[\w-][\w.-]{0,253})"),
     ("home", "(?:" + "|".join(rf"(?<=/{word}/)" for word in _HOMES) + r")[^/\s:;,\"'<>|)\]]+"),
 )  # fmt: skip
+
+
+_IP4 = re.compile(dict(_PATTERNS)["ip4"])
+# In a run of groups with colons: a GUID, and a MAC of 6 to 20 bytes.
+_IN_RUN = re.compile(
+    r"(?<![0-9a-f])(?:[0-9a-f]{4}(?::[0-9a-f]{4}){3}|[0-9a-f]{2}(?::[0-9a-f]{2}){5,19})"
+    r"(?![0-9a-f])",
+    re.IGNORECASE,
+)
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -129,11 +137,11 @@ class Redactor:
             return text if small else text[:at] + self.hexadecimal(text[at:])
         if kind in ("mac", "name_mac"):
             return self._mac(text)
-        if kind == "guid":
-            new = self.hexadecimal(text.replace(":", ""))
-            return ":".join(new[i : i + 4] for i in range(0, 16, 4))
-        if kind in ("ip4", "ip6"):
-            return self._address(text)
+        if kind == "run":
+            before = found.string[found.start() - 1 : found.start()]
+            return self._run(text, inside=before.isalnum() or before == "_")
+        if kind == "ip4":
+            return self._address(text) or text
         if kind == "mail":
             return f"{self.word('user', found['mail_user'])}@{self.host(found['mail_host'])}"
         return text if text in ("root", ".", "..") else self.word("user", text)
@@ -163,24 +171,48 @@ class Redactor:
         mark = next((c for c in text if c in ":-"), "")
         return mark.join(new[i : i + 2] for i in range(0, len(new), 2))
 
-    def _address(self, text: str) -> str:
+    def _run(self, text: str, *, inside: bool) -> str:
+        """Replace the addresses in groups with colons; `inside`: a word reaches into the first."""
         body = text.rstrip(".")
+        groups = body.split(":")
+        # All of it, or all but what belongs to a word before it or is a port behind it.
+        for first, last in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            if first == 0 and inside:
+                continue
+            new = self._address(":".join(groups[first : len(groups) - last]))
+            if new is not None:
+                return (
+                    ":".join([*groups[:first], new, *groups[len(groups) - last :]])
+                    + (text[len(body) :])
+                )
+        text = _IN_RUN.sub(lambda found: self._guid_or_mac(found[0]), text)
+        return _IP4.sub(lambda found: self._address(found[0]) or found[0], text)
+
+    def _guid_or_mac(self, text: str) -> str:
+        if text[2] == ":":
+            return self._mac(text)
+        new = self.hexadecimal(text.replace(":", ""))
+        return ":".join(new[i : i + 4] for i in range(0, 16, 4))
+
+    def _address(self, text: str) -> str | None:
+        """Return the replacement of an IP address, None for what is none."""
         try:
-            address = ipaddress.ip_address(body)
+            address = ipaddress.ip_address(text)
         except ValueError:
-            return text
+            return None
         mask = address.version == 4 and str(address).startswith("255.")
         if address.is_loopback or address.is_unspecified or mask:
             return text
         if address.version == 4:
-            return self.word("ip4", str(address)) + text[len(body) :]
+            return self.word("ip4", str(address))
         new = "fd" + self._digest("ip6", address.exploded)[:30]
-        return ":".join(new[i : i + 4] for i in range(0, 32, 4)) + text[len(body) :]
+        return ":".join(new[i : i + 4] for i in range(0, 32, 4))
 
 
 def tells(word: str) -> bool:
-    """Tell whether a name points at anybody: ``node`` and ``root`` do not."""
-    return len(word) > 2 and word.lower() not in _COMMON and not word.isdigit()
+    """Tell whether a name points at anybody: ``root``, ``node`` and a host ``gpu3`` do not."""
+    stem = word.lower().rstrip("0123456789")
+    return len(word) > 2 and word.lower() not in _COMMON and stem not in _LABELS
 
 
 def _literals(identity: Identity) -> dict[str, tuple[str, str]]:
