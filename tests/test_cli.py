@@ -198,6 +198,16 @@ def test_text_report_fits_80_columns_without_colour(tmp_path: Path) -> None:
         assert max(len(line) for line in out.splitlines()) <= 80
 
 
+def test_wide_is_one_table_as_topo_m_prints_it(tmp_path: Path) -> None:
+    file = tmp_path / "topo.txt"
+    file.write_text(TOPO)
+
+    out = run("report", "--wide", "--from", str(file)).stdout
+
+    assert "      GPU0  GPU1  NIC0\nGPU0  X     NV12  PIX\nGPU1  NV12  X     SYS\n" in out
+    assert "NIC0  PIX   SYS   X\n" in out
+
+
 def test_text_report_is_ascii_without_utf8(tmp_path: Path) -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
     result = run("report", "--full", env=env)
@@ -234,7 +244,10 @@ def test_hostile_names_cannot_drive_the_terminal(tmp_path: Path) -> None:
     file.write_text(TOPO)
     report = json.loads(run("report", "--from", str(file), "--json").stdout)
     report["host"]["name"] = "evil\x1b[2J\nname"
+    for device in report["topology"]["devices"]:
+        device["alias"] = device["name"] = f"evil\x1b[2J {device['key']}"
+    report["topology"]["devices"][1]["parent"] = "GPU0"
     saved = tmp_path / "r.json"
     saved.write_text(json.dumps(report))
 
-    assert "\x1b" not in run("report", "--from", str(saved)).stdout
+    assert "\x1b" not in run("report", "--full", "--from", str(saved)).stdout

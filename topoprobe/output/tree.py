@@ -50,6 +50,7 @@ def _print_level(
 
 
 def _cut(line: str, width: int) -> Text:
+    line = clean(line)
     return Text(line if len(line) <= width else line[: width - 1] + "…", no_wrap=True)
 
 
