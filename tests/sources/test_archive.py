@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topoprobe.model.errors import ParseError, SchemaError, TopoprobeError
+from topoprobe.model.gpu import NvmlGpu, NvmlPair, NvmlRecord
 from topoprobe.model.snapshot import HostRecord, PciRecord, Snapshot, SysfsRecord
 from topoprobe.sources.archive import is_capture, read_capture
 
@@ -242,6 +243,18 @@ def test_a_snapshot_of_the_future_asks_for_a_newer_topoprobe() -> None:
 )
 def test_a_damaged_snapshot_is_refused(body: bytes) -> None:
     assert "not a valid" in refused(capture_of([GOOD[0], ("snapshot.json", body)]))
+
+
+def test_pairs_of_gpus_that_are_not_there_are_refused() -> None:
+    nvml = NvmlRecord(gpus=(NvmlGpu(index=0),), pairs=(NvmlPair(a=0, b=7),))
+    body = json(msgspec.structs.replace(SNAPSHOT, nvml=nvml))
+    assert "not in it" in refused(capture_of([GOOD[0], ("snapshot.json", body)]))
+
+
+def test_a_crowd_of_devices_is_refused_before_a_map_is_made_of_it() -> None:
+    many = tuple(PciRecord(address=f"{i:04x}:00:00.0", class_code=0x30200) for i in range(5000))
+    body = json(msgspec.structs.replace(SNAPSHOT, sysfs=SysfsRecord(pci=many)))
+    assert "5000 devices" in refused(capture_of([GOOD[0], ("snapshot.json", body)]))
 
 
 def test_cut_and_extended_archives_are_refused() -> None:

@@ -26,6 +26,8 @@ _MAX_BYTES = 256 << 20
 # xz -9 needs 65 MiB to decompress, more is asked by no preset.
 _MAX_MEMORY = 96 << 20
 _PIECE = 1 << 18
+# The largest machines have 16 GPUs; virtual functions make some hundred GPUs or NICs of a node.
+_MAX_GPUS, _MAX_ENDS, _MAX_FUNCTIONS = 512, 1024, 16384
 _T = TypeVar("_T", bound=msgspec.Struct)
 _WANTED = {MANIFEST: 1 << 20, SNAPSHOT: 64 << 20}
 
@@ -70,9 +72,29 @@ def read_capture(data: bytes, path: str) -> Snapshot:
     if SNAPSHOT not in found:
         raise SchemaError(f"{path}: a capture without {SNAPSHOT}; capture again")
     snapshot = _decode(found[SNAPSHOT], Snapshot, SNAPSHOT_SCHEMA, f"{path}: {SNAPSHOT}")
+    wrong = _beyond_belief(snapshot)
+    if wrong:
+        raise SchemaError(f"{path}: {SNAPSHOT}: {wrong}; not a capture of a machine")
     if manifest.synthetic and not snapshot.synthetic:
         snapshot = msgspec.structs.replace(snapshot, synthetic=True)
     return snapshot
+
+
+def _beyond_belief(snapshot: Snapshot) -> str | None:
+    """Say what no reader can have said: it would take the map apart, or take for ever."""
+    gpus = snapshot.nvml.gpus if snapshot.nvml else ()
+    pairs = snapshot.nvml.pairs if snapshot.nvml else ()
+    functions = snapshot.sysfs.pci if snapshot.sysfs else ()
+    known = {gpu.index for gpu in gpus}
+    if any(pair.a not in known or pair.b not in known for pair in pairs):
+        return "a pair of GPUs that are not in it"
+    # Every two endpoints have a path: their number counts squared.
+    kinds = [(function.class_code or 0) >> 16 for function in functions]
+    displays, ends = kinds.count(3), sum(kind in (2, 3, 0x12) for kind in kinds)
+    crowd = max(len(gpus), displays) > _MAX_GPUS or ends > _MAX_ENDS
+    if crowd or len(functions) > _MAX_FUNCTIONS:
+        return f"{max(len(gpus), len(functions))} devices"
+    return None
 
 
 def _decode(data: bytes, kind: type[_T], schema: str, where: str) -> _T:

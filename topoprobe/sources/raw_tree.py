@@ -134,10 +134,8 @@ class _Copier:
         else:
             try:
                 self._device(kind, name)
-            except SourceAbsent:
-                pass
             except SourceError as error:
-                self._unread[item] = str(error)
+                self._gap(item, error)
         self._count += len(self._entries)
         self._bytes += sum(len(entry.data or b"") for entry in self._entries.values())
         if self._count > _MAX_FILES or self._bytes > _MAX_BYTES:
@@ -185,9 +183,7 @@ class _Copier:
         self._link(f"{path}/device")
         self._files(path, _RDMA)
         layers = []
-        for port in self._names(f"{path}/ports"):
-            if not port.isdigit():
-                continue
+        for port in filter(str.isdigit, self._names(f"{path}/ports")):
             self._files(f"{path}/ports/{port}", _PORT)
             layers.append(self._text(f"{path}/ports/{port}/link_layer"))
             for folder in ("hw_counters", "counters"):
@@ -241,10 +237,8 @@ class _Copier:
                         data = other.read_bytes(name, limit)
                 else:
                     data = directory.read_bytes(name, limit)
-        except SourceAbsent:
-            return False
         except SourceError as error:
-            self._unread[path] = str(error)
+            self._gap(path, error)
             return False
         self._entries[f"{real.rstrip('/')}/{name}"] = RawEntry(data=data)
         return True
@@ -254,9 +248,12 @@ class _Copier:
         folder, name = os.path.split(path)
         try:
             self._target(self._real(folder), name)
-        except SourceAbsent:
-            return
         except SourceError as error:
+            self._gap(path, error)
+
+    def _gap(self, path: str, error: SourceError) -> None:
+        # What is not there is no gap: hardly any device has all files.
+        if not isinstance(error, SourceAbsent):
             self._unread[path] = str(error)
 
     def _real(self, path: str) -> str:
