@@ -24,13 +24,10 @@ _NVME = "/sys/class/nvme"
 _SLOTS = "/sys/bus/pci/slots"
 _NVIDIA = "/proc/driver/nvidia"
 
-_MAX_LINKS = 40
-_MAX_FILES = 60_000
-_MAX_BYTES = 64 << 20
-_CPUINFO_LIMIT = 4 << 20
+_MAX_LINKS, _MAX_FILES, _MAX_BYTES = 40, 60_000, 64 << 20
 # What our readers ask of config space; the serial number of a device stands behind it.
 _CONFIG_LIMIT = 256
-_VPD_LIMIT = 4096
+_VPD_LIMIT, _CPUINFO_LIMIT = 4096, 4 << 20
 _PROBES = 2
 
 _HOST = (
@@ -200,10 +197,8 @@ class _Copier:
         """Copy counters; of a driver that refuses the first ones, no more are asked."""
         read = refused = 0
         for name in self._names(path):
-            if self._file(f"{path}/{name}"):
-                read += 1
-            else:
-                refused += 1
+            copied = self._file(f"{path}/{name}")
+            read, refused = read + copied, refused + (not copied)
             if refused == _PROBES and not read:
                 return
 
