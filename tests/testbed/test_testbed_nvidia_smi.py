@@ -41,7 +41,9 @@ def test_the_matrix_is_the_expected_one(made: Made) -> None:
     wanted = expected_matrix(made.machine.name)[1:]
     old = made.machine.system.driver.startswith("470")
     # 470 labels NICs by their names and has no column for a GPU's own NUMA node.
-    for ours, theirs in zip(wanted, printed, strict=True):
+    for row, theirs in zip(wanted, printed, strict=True):
+        # Nothing is left of a blank cell in what was printed.
+        ours = [cell for cell in row if cell != "blank"]
         is_gpu = ours[0].startswith("GPU")
         assert theirs[1:] == (ours[1:-1] if old and is_gpu else ours[1:])
         assert theirs[0] == (

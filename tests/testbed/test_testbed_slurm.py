@@ -39,6 +39,8 @@ def slurmd(oracle: Find) -> Detect:
 
 
 def test_every_gpu_has_its_cores_and_links(made: Made, slurmd: Detect) -> None:
+    if made.machine.name == "wsl":
+        pytest.skip("slurmd gives up where NVML tells no CPU affinity, as on WSL")
     result = slurmd(made)
     errors = [line for line in result.errors.splitlines() if "error:" in line]
     assert [line for line in errors if not EXPECTED_ERRORS.search(line)] == []

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 import tempfile
 
 from topoprobe.model.errors import InputError
@@ -14,6 +15,9 @@ def write_atomically(path: str, text: str) -> None:
     try:
         if os.path.isdir(path):
             raise InputError(f"{path}: is a directory; -o needs a file name")
+        # Taking the place of /dev/null, as root, would break the node.
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise InputError(f"{path}: not a regular file; leave out -o to write to stdout")
         fd, temporary = tempfile.mkstemp(prefix=".topoprobe-", dir=folder)
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)

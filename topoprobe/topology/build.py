@@ -65,7 +65,7 @@ def build(snapshot: Snapshot) -> Topology:
         links=tuple(links.values()),
         paths=tuple(paths),
         islands=tuple(islands(gpus, ground.active, set(ground.switches))),
-        planes=tuple(planes(ground.active, ground.switches)),
+        planes=tuple(planes(ground.active, sorted(ground.switches))),
         conflicts=(
             *conflicts,
             *end_conflicts(ground.active, gpus),
@@ -86,7 +86,8 @@ def _ground(
 ) -> Ground:
     pairs: dict[tuple[str, str], NvmlPair] = {}
     for pair in nvml.pairs if nvml else ():
-        pairs[keys[pair.a], keys[pair.b]] = pair
+        if pair.a in keys and pair.b in keys:
+            pairs[keys[pair.a], keys[pair.b]] = pair
     return Ground(
         devices=devices,
         links=links,
