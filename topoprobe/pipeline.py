@@ -19,6 +19,7 @@ from topoprobe.sources.saved import decode_report, decode_text, is_json, read_in
 from topoprobe.sources.sysfs import SysfsReading
 
 if TYPE_CHECKING:
+    from topoprobe.model.gpu import SmiGpu
     from topoprobe.model.texts import P2pMatrix
     from topoprobe.sources.nvidia_smi import SmiReading
 
@@ -56,7 +57,7 @@ def inspect_node(
         nvml = NvmlReading(until, deadline_s, cold=driver_is_cold(tree))
         readings.append(nvml.reading)
         if cross_check:
-            smi = _nvidia_smi(until, deadline_s)
+            smi = _nvidia_smi(until, deadline_s, matrices=True)
             readings += [smi.reading] if smi else []
     run_readings(readings, meanwhile=_import_the_rest)
     facts = sysfs.result()
@@ -65,11 +66,16 @@ def inspect_node(
     if nvml is not None:
         record, result = nvml.result()
         results.append(result)
-    if tree.live and smi is None and record is None:
-        smi = _nvidia_smi(until, deadline_s)
-        run_readings([smi.reading] if smi else [])
     matrix: TopoMatrix | None = None
     p2p: dict[str, P2pMatrix] = {}
+    gpus: tuple[SmiGpu, ...] = ()
+    if tree.live and record is None:
+        # nvidia-smi stands in for NVML; it has been asked for its matrices already, or not.
+        fallback = _nvidia_smi(until, deadline_s, matrices=smi is None, gpus=True)
+        if fallback is not None:
+            run_readings([fallback.reading])
+            gpus = fallback.gpus()
+            smi = smi or fallback
     if smi is not None:
         matrix, p2p, result = smi.result()
         results.append(result)
@@ -78,6 +84,7 @@ def inspect_node(
         host=facts.host,
         sysfs=facts.sysfs,
         nvml=record,
+        smi_gpus=gpus,
         topo_matrix=matrix,
         p2p=p2p,
         texts=smi.texts if smi else {},
@@ -94,12 +101,16 @@ def _import_the_rest() -> None:
     import topoprobe.topology.build  # noqa: F401, PLC0415
 
 
-def _nvidia_smi(until: float, deadline_s: float) -> "SmiReading | None":
+def _nvidia_smi(
+    until: float, deadline_s: float, *, matrices: bool, gpus: bool = False
+) -> "SmiReading | None":
     # Its parsers and subprocess cost as much start-up time as all else that is imported here.
     from topoprobe.sources.nvidia_smi import SmiReading, find_nvidia_smi  # noqa: PLC0415
 
     program = find_nvidia_smi()
-    return SmiReading(program, until, deadline_s) if program else None
+    return (
+        SmiReading(program, until, deadline_s, matrices=matrices, gpus=gpus) if program else None
+    )
 
 
 def capture(

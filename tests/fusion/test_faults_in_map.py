@@ -1,10 +1,13 @@
 """What a fault changes is in the map and among the findings, and nothing else is."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
+from msgspec import json
 
 from testbed.made import Maker
+from testbed.runner import library_for, nvidia_smi
 from topoprobe.model.report import Finding, Report
 from topoprobe.model.topology import Device, Link, Path
 
@@ -162,3 +165,54 @@ def test_sources_that_disagree_are_named_with_what_was_used(
         ("nvidia-smi", "NODE"), ("nvidia-smi", "SYS"), ("nvml", "NV24"),
     }  # fmt: skip
     assert "used nvml" in found.message
+
+
+def test_a_cold_driver_is_told_from_one_that_hangs(maker: Maker, inspect: Inspect) -> None:
+    cold = inspect(maker("rtx3090-pair", "driver-cold:30"), "--deadline", "2")
+    detail = next(source.detail for source in cold.sources if source.name == "nvml")
+    assert "the driver is cold" in str(detail)
+    assert "--deadline 90" in str(detail)
+    hung = inspect(maker("rtx3090-pair", "nvml-call:nvmlInit*:hang"), "--deadline", "2")
+    detail = next(source.detail for source in hung.sources if source.name == "nvml")
+    assert "NVML did not answer (nvmlInit)" in str(detail)
+    assert "cold" not in str(detail)
+
+
+def test_a_cold_driver_is_waited_for_within_the_deadline(maker: Maker, inspect: Inspect) -> None:
+    report = inspect(maker("rtx3090-pair", "driver-cold:1"), "--deadline", "9")
+    assert between(report, 0, 1).class_ == "NV4"
+
+
+def test_who_computes_on_a_gpu_is_named(maker: Maker, inspect: Inspect) -> None:
+    report = inspect(maker("rtx3090-pair", "gpu-busy:gpu1"))
+    busy, idle = gpu(report, 1).gpu, gpu(report, 0).gpu
+    assert idle and idle.processes == ()
+    assert busy and busy.processes
+    process = busy.processes[0]
+    assert (process.pid, process.kind, process.memory_bytes) == (4242, "compute", 20 << 30)
+
+
+def test_nvidia_smi_stands_in_where_the_library_cannot_be_used(
+    maker: Maker, inspect: Inspect
+) -> None:
+    made = maker("rtx3090-pair")
+    binary = nvidia_smi(made.machine)
+    if not binary:
+        pytest.skip("nvidia-smi is not here; scripts/oracles fetches it")
+    # A wrapper that finds the library where nobody else does, as in some containers.
+    folder = made.root / "usr/bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    library = library_for(made.machine)
+    script = folder / "nvidia-smi"
+    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={library} exec {binary} "$@"\n')
+    script.chmod(0o755)
+    command = (sys.executable, "-m", "topoprobe", "report", "--json", "--no-cross-check")
+    result = made.run("env", "-u", "LD_LIBRARY_PATH", *command)
+    report = json.decode(result.output, type=Report)
+    nvml = next(source for source in report.sources if source.name == "nvml")
+    assert (nvml.status, "libnvidia-ml.so.1 was not found" in str(nvml.detail)) == ("absent", True)
+    path = next(p for p in report.topology.paths if p.labels.nvidia_smi == "NV4")
+    assert (path.class_, path.sources["class"]) == ("NV4", "nvidia-smi")
+    assert {
+        gpu.key for gpu in made.machine.gpus for gpu in report.topology.devices if gpu.alias
+    } == {gpu.address for gpu in made.machine.gpus}

@@ -162,6 +162,16 @@ class NvmlGpu(Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = field(default_factory=dict)
 
 
+class SmiGpu(Struct, frozen=True, kw_only=True):
+    """One GPU as ``nvidia-smi --query-gpu`` lists it, where NVML itself could not be asked."""
+
+    index: int
+    address: str
+    uuid: str | None = None
+    name: str | None = None
+    memory_bytes: int | None = None
+
+
 class NvmlPair(Struct, frozen=True, kw_only=True):
     """An ordered pair of GPUs, by index: what `a` may do to `b`.
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from topoprobe.model.gpu import NvmlRecord
+from topoprobe.model.gpu import NvmlRecord, SmiGpu
 from topoprobe.model.speed import LinkSpeed
 from topoprobe.model.texts import P2pMatrix
 
@@ -243,6 +243,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     host: HostRecord = field(default_factory=HostRecord)
     sysfs: SysfsRecord | None = None
     nvml: NvmlRecord | None = None
+    smi_gpus: tuple[SmiGpu, ...] = ()
     topo_matrix: TopoMatrix | None = None
     p2p: dict[str, P2pMatrix] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from topoprobe.model.errors import ParseError, SourceError
+from topoprobe.model.gpu import SmiGpu
 from topoprobe.model.snapshot import SourceResult, SourceStatus, TopoMatrix
 from topoprobe.model.texts import P2pMatrix
 from topoprobe.sources.deadline import Reading
@@ -24,7 +25,15 @@ from topoprobe.sources.topo_text import parse_topo
 # Where drivers put it, and what mounts it into containers and WSL.
 _FOLDERS = ("/usr/bin", "/usr/local/bin", "/bin", "/usr/sbin", "/usr/local/nvidia/bin",
             "/opt/nvidia/bin", "/run/nvidia/driver/usr/bin", "/usr/lib/wsl/lib")  # fmt: skip
-_COMMANDS = {"topo -m": ("topo", "-m"), "topo -p2p r": ("topo", "-p2p", "r")}
+_MATRICES = {"topo -m": ("topo", "-m"), "topo -p2p r": ("topo", "-p2p", "r")}
+# Which GPU is at which address: asked only where NVML cannot say it.
+_GPUS = {
+    "--query-gpu": (
+        "--query-gpu=index,pci.bus_id,uuid,memory.total,name", "--format=csv,noheader,nounits",
+    )
+}  # fmt: skip
+_COMMANDS = {**_MATRICES, **_GPUS}
+_BUS_ID = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 # 16 GPUs and 32 NICs print 15 KB.
 _OUTPUT_LIMIT = 1 << 20
 
@@ -64,11 +73,14 @@ def _is_ours(path: str, right_kind: Callable[[int], bool]) -> bool:
 class SmiReading:
     """The reading of nvidia-smi: give `reading` to `run_readings`, then take `result`."""
 
-    def __init__(self, program: str, until: float, deadline_s: float) -> None:
+    def __init__(
+        self, program: str, until: float, deadline_s: float, *, matrices: bool, gpus: bool
+    ) -> None:
+        commands = {**(_GPUS if gpus else {}), **(_MATRICES if matrices else {})}
         self._program = program
         self._until = until
         self.reading = Reading(
-            [f"smi/{name}" for name in _COMMANDS],
+            [f"smi/{name}" for name in commands],
             self._read,
             {"smi": SmiText},
             until=until,
@@ -79,6 +91,11 @@ class SmiReading:
 
     def _read(self, item: str) -> SmiText:
         return run_bounded([self._program, *_COMMANDS[item.partition("/")[2]]], self._until)
+
+    def gpus(self) -> tuple[SmiGpu, ...]:
+        """Return the GPUs that it lists, where that was asked."""
+        answer = self.reading.answers.records.get("smi/--query-gpu")
+        return parse_gpus(answer.text) if answer and answer.status == 0 else ()
 
     def result(self) -> tuple[TopoMatrix | None, dict[str, P2pMatrix], SourceResult]:
         """Return the matrix, the peer access tables, and how reading them went."""
@@ -124,6 +141,30 @@ class SmiReading:
             failed.append(str(error))
             return {}
         return {"read": found.matrices[0]} if found.matrices else {}
+
+
+def parse_gpus(text: str) -> tuple[SmiGpu, ...]:
+    """Return the GPUs in ``index, bus id, uuid, MiB, name`` lines; odd lines are left out."""
+    gpus = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",", 4)]
+        found = _BUS_ID.fullmatch(words[1]) if len(words) == 5 else None
+        if not found or not words[0].isdigit():
+            continue
+        # An 8-digit domain in capitals; sysfs writes four digits where they are enough.
+        address = f"{int(found[1], 16):04x}:{found[2].lower()}"
+        memory = int(words[3]) << 20 if words[3].isdigit() else None
+        gpus.append(
+            SmiGpu(
+                index=int(words[0]), address=address, uuid=_told(words[2]), name=_told(words[4]),
+                memory_bytes=memory,
+            )
+        )  # fmt: skip
+    return tuple(gpus)
+
+
+def _told(word: str) -> str | None:
+    return None if word.startswith("[") or not word else word
 
 
 def _first_error(text: str) -> str:

@@ -15,6 +15,7 @@ from topoprobe.topology.from_text import topology_from_text
 from topoprobe.topology.gpus import (
     compare_links,
     fuse_gpus,
+    fuse_listed,
     key_of_gpus,
     number_nics,
     without_nvml,
@@ -46,6 +47,8 @@ def build(snapshot: Snapshot) -> Topology:
         conflicts += compare_links(links, snapshot.nvml, keys)
         with_node_of_memory(devices, snapshot.nvml, keys)
         links.update((link.key, link) for link in nvlink_links(snapshot.nvml, keys, devices))
+    else:
+        fuse_listed(devices, snapshot.smi_gpus)
     without_nvml(devices, _why_no_nvml(snapshot))
     _number_nics(devices, snapshot)
     if snapshot.sysfs is not None:
@@ -59,7 +62,9 @@ def build(snapshot: Snapshot) -> Topology:
     ground = _ground(devices, links, chips, keys, snapshot.nvml)
     gpus = [device.key for device in ordered if device.kind == "gpu"]
     paths = list(find_paths(ground, _ends(ordered, keys, snapshot.sysfs)))
-    paths, cell_conflicts = compare_labels(paths, devices, snapshot.topo_matrix)
+    paths, cell_conflicts = compare_labels(
+        paths, devices, snapshot.topo_matrix, nvml=snapshot.nvml is not None
+    )
     return Topology(
         devices=tuple(ordered),
         links=tuple(links.values()),

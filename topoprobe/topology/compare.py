@@ -14,9 +14,16 @@ _WHY_TREE = "the PCI tree shows every bridge on the way"
 
 
 def compare_labels(
-    paths: Sequence[Path], devices: Mapping[str, Device], matrix: TopoMatrix | None
+    paths: Sequence[Path],
+    devices: Mapping[str, Device],
+    matrix: TopoMatrix | None,
+    *,
+    nvml: bool,
 ) -> tuple[list[Path], list[Conflict]]:
-    """Put the printed cells into `paths` as labels; return both, paths and where they differ."""
+    """Put the printed cells into `paths` as labels; return both, paths and where they differ.
+
+    Without `nvml` nobody but nvidia-smi knows of NVLinks.
+    """
     if matrix is None:
         return list(paths), []
     columns = columns_of(devices, matrix)
@@ -28,8 +35,9 @@ def compare_labels(
             labelled.append(path)
             continue
         ours, source = path.labels.nvidia_smi, path.sources.get("class", "nvml")
-        if path.class_ is None and class_of_label(cell):
-            # We cannot tell: then nvidia-smi is the only one that speaks.
+        only_here = path.class_ is None or (not nvml and cell.startswith("NV"))
+        if only_here and class_of_label(cell):
+            # We cannot tell: nvidia-smi is the only one that speaks of it.
             unknown = {name: why for name, why in path.unknown.items() if name != "class"}
             path = msgspec.structs.replace(
                 path, class_=class_of_label(cell), unknown=unknown,

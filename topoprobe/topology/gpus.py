@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from topoprobe.model.gpu import NvmlGpu, NvmlRecord
+from topoprobe.model.gpu import NvmlGpu, NvmlRecord, SmiGpu
 from topoprobe.model.topology import Conflict, Device, Link
 
 _NVIDIA = 0x10DE
@@ -56,6 +56,28 @@ def fuse_gpus(
                 unknown=dict(mig.unknown), sources={"*": "nvml"},
             )  # fmt: skip
     return conflicts
+
+
+def fuse_listed(devices: dict[str, Device], gpus: Sequence[SmiGpu]) -> None:
+    """Give the GPUs that nvidia-smi lists their number and name, where NVML could not be asked."""
+    for gpu in gpus:
+        values = {
+            "alias": f"GPU{gpu.index}", "name": gpu.name, "uuid": gpu.uuid,
+            "memory_bytes": gpu.memory_bytes,
+        }  # fmt: skip
+        values = {name: value for name, value in values.items() if value is not None}
+        found = devices.get(gpu.address)
+        if found is None:
+            found = Device(
+                key=gpu.address, kind="gpu", sources={"*": "nvidia-smi"},
+                unknown={"parent": "/sys does not show this GPU", "numa": "NVML was not read"},
+            )  # fmt: skip
+        devices[gpu.address] = msgspec.structs.replace(
+            found,
+            unknown={name: why for name, why in found.unknown.items() if name not in values},
+            sources={**found.sources, **dict.fromkeys(values, "nvidia-smi")},
+            **values,
+        )
 
 
 def _values(gpu: NvmlGpu) -> dict[str, object]:
@@ -196,5 +218,7 @@ def without_nvml(devices: dict[str, Device], why: str | None) -> None:
     """Say at each NVIDIA GPU that NVML does not show why its driver's facts are missing."""
     for key, device in devices.items():
         if device.kind == "gpu" and device.gpu is None and is_nvidia(device):
-            unknown = {**device.unknown, "alias": why or _NO_NVML, "gpu": why or _NO_NVML}
+            unknown = {**device.unknown, "gpu": why or _NO_NVML}
+            if device.alias is None:
+                unknown["alias"] = why or _NO_NVML
             devices[key] = msgspec.structs.replace(device, unknown=unknown)

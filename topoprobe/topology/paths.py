@@ -74,7 +74,8 @@ class _Finder:
         yield forth
         if a.kind == "gpu" and b.kind == "gpu":
             opposite = self._path(b, a, back, there)
-            if (opposite.labels, opposite.p2p) != (forth.labels, forth.p2p):
+            other_rights = bool(opposite.p2p) and opposite.p2p != forth.p2p
+            if other_rights or opposite.labels != forth.labels:
                 yield opposite
 
     def _nvlinks(self, a: Device, b: Device) -> list[Link]:
