@@ -14,6 +14,7 @@ examples:
   topoprobe report --full                 with tree, links, facts and all matrices
   topoprobe report --json -o node.json    for programs
   topoprobe report --from topo.txt        a capture, `nvidia-smi topo -m` text or report
+  topoprobe report --demo hgx-h100-8      a made-up machine; --demo list names them all
   topoprobe capture -o node.tar.xz        this node in a file; `report --from` shows it anywhere
   topoprobe explain PIX                   what a word means
 
@@ -75,6 +76,13 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         dest="source",
         metavar="FILE",
         help="a capture, a topo -m text or a saved report, told apart by content",
+    )
+    report.add_argument(
+        "--demo",
+        nargs="?",
+        const="list",
+        metavar="NAME",
+        help="a made-up machine, without a GPU; `--demo list` names them, some with faults",
     )
     report.add_argument(
         "--root", default="/", metavar="DIR", help="read DIR/sys and DIR/proc (default /)"

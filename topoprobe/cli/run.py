@@ -47,7 +47,20 @@ def _report(arguments: argparse.Namespace) -> int:
     from topoprobe import pipeline
 
     deadline = parse_duration(arguments.deadline)
-    if arguments.source is not None:
+    if arguments.demo is not None:
+        if arguments.source is not None or arguments.measure or arguments.root != "/":
+            raise UsageError("--demo shows a made-up machine: without --from, --measure, --root")
+        from topoprobe.sources.demos import demo_path, demo_titles
+
+        if arguments.demo == "list":
+            if arguments.json or arguments.output:
+                raise UsageError("--demo list prints names: without --json and -o")
+            return _list_demos(demo_titles())
+        # As for a live report, below.
+        gc.disable()
+        report = pipeline.load(demo_path(arguments.demo))
+        say(f"demo {arguments.demo}: {demo_titles()[arguments.demo]}")
+    elif arguments.source is not None:
         if arguments.measure or arguments.root != "/":
             raise UsageError("--from shows a file: it goes with neither --measure nor --root")
         report = pipeline.load(arguments.source)
@@ -87,6 +100,13 @@ def _report(arguments: argparse.Namespace) -> int:
         print_report(report, sys.stdout, full=arguments.full, wide=arguments.wide)
         sys.stdout.flush()
     return 130 if any(finding.id == "bench-interrupted" for finding in report.findings) else 0
+
+
+def _list_demos(titles: dict[str, str]) -> int:
+    width = max(len(name) for name in titles)
+    for name, title in titles.items():
+        sys.stdout.write(f"{name:{width}}  {title}\n")
+    return 0
 
 
 def _write(text: str, path: str | None) -> None:
