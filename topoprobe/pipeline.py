@@ -10,20 +10,17 @@ import msgspec
 from topoprobe import __version__
 from topoprobe.model.errors import InputError
 from topoprobe.model.report import Report, Tool
-from topoprobe.model.snapshot import HostRecord, Snapshot, SourceResult, TopoMatrix
+from topoprobe.model.snapshot import Snapshot, TopoMatrix
 from topoprobe.sources.deadline import run_readings
 from topoprobe.sources.nvml import NvmlReading
 from topoprobe.sources.nvml_module import driver_is_cold, foreign_pynvml
 from topoprobe.sources.rootfs import Root
-from topoprobe.sources.saved import decode_report, decode_text, is_json, read_input
 from topoprobe.sources.sysfs import SysfsReading
 
 if TYPE_CHECKING:
     from topoprobe.model.gpu import SmiGpu
     from topoprobe.model.texts import P2pMatrix
     from topoprobe.sources.nvidia_smi import SmiReading
-
-_FROM_TEXT = "made from a topo -m text, which does not tell"
 
 
 def now() -> str:
@@ -140,36 +137,14 @@ def capture(
 
 
 def load(path: str) -> Report:
-    """Return the report in the file `path`, or the one that its capture or topo -m text makes.
+    """Return the report in the file `path`, or the one that its capture or texts make.
 
     Raises InputError, ParseError or SchemaError in one line that names the file.
     """
-    from topoprobe.sources.archive import is_capture, read_capture  # noqa: PLC0415  (lzma)
+    from topoprobe.loading import read  # noqa: PLC0415  (parsers that no live report needs)
 
-    data = read_input(path)
-    if is_capture(data):
-        replayed = read_capture(data, path)
-        synthetic = replayed.synthetic or marked_synthetic()
-        return make_report(msgspec.structs.replace(replayed, synthetic=synthetic))
-    text = decode_text(data, path)
-    if is_json(text):
-        report = decode_report(text, path)
-        if marked_synthetic() and not report.synthetic:
-            report = msgspec.structs.replace(report, synthetic=True)
-        return report
-    from topoprobe.sources.topo_text import parse_topo  # noqa: PLC0415  (not on the live path)
-
-    snapshot = Snapshot(
-        created=now(),
-        host=HostRecord(unknown={"*": _FROM_TEXT}),
-        topo_matrix=parse_topo(text, path),
-        sources=(SourceResult("nvidia-smi", "ok", f"text {path}"),),
-        synthetic=marked_synthetic(),
-    )
-    if snapshot.topo_matrix and snapshot.topo_matrix.warnings:
-        partial = SourceResult("nvidia-smi", "partial", snapshot.topo_matrix.warnings[0])
-        snapshot = msgspec.structs.replace(snapshot, sources=(partial,))
-    return make_report(snapshot)
+    found = read(path, now(), synthetic=marked_synthetic())
+    return found if isinstance(found, Report) else make_report(found)
 
 
 def make_report(snapshot: Snapshot) -> Report:

@@ -11,7 +11,6 @@ from topoprobe.model.topology import Conflict, Device, Link, Topology
 from topoprobe.topology.compare import compare_labels, compare_p2p, compare_tree
 from topoprobe.topology.doubts import doubts_of
 from topoprobe.topology.from_sysfs import tree_order, tree_parts
-from topoprobe.topology.from_text import topology_from_text
 from topoprobe.topology.gpus import (
     compare_links,
     fuse_gpus,
@@ -36,8 +35,7 @@ from topoprobe.topology.switches import chips_of
 def build(snapshot: Snapshot) -> Topology:
     """Return the map of `snapshot`; an empty one where no source could be read."""
     if snapshot.sysfs is None and snapshot.nvml is None:
-        matrix = snapshot.topo_matrix
-        return topology_from_text(matrix) if matrix is not None else Topology()
+        return _of_texts(snapshot)
     devices, links = tree_parts(snapshot.sysfs) if snapshot.sysfs else ({}, {})
     keys: dict[int, str] = {}
     conflicts: list[Conflict] = []
@@ -80,6 +78,13 @@ def build(snapshot: Snapshot) -> Topology:
         ),
         doubts=doubts_of(snapshot, ordered),
     )
+
+
+def _of_texts(snapshot: Snapshot) -> Topology:
+    # The report of a node never needs it: its import would cost start-up time.
+    from topoprobe.topology.from_texts import topology_of_texts  # noqa: PLC0415
+
+    return topology_of_texts(snapshot)
 
 
 def _ground(
