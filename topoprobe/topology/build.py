@@ -108,7 +108,8 @@ def _ground(
         silent=frozenset(
             keys[gpu.index]
             for gpu in (nvml.gpus if nvml else ())
-            if gpu.unanswered and gpu.facts.nvlink_count is None
+            if gpu.unanswered
+            and (gpu.facts.nvlink_count is None or len(gpu.links) < gpu.facts.nvlink_count)
         ),
     )
 
