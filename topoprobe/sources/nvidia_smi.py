@@ -199,7 +199,7 @@ def run_bounded(command: list[str], until: float, limit: int = _OUTPUT_LIMIT) ->
     assert process.stdout is not None
     kept = bytearray()
     cut = False
-    with selectors.DefaultSelector() as selector:
+    with process.stdout, selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while selector.select(max(0.0, until - time.monotonic())):
             chunk = os.read(process.stdout.fileno(), 1 << 16)
