@@ -7,7 +7,8 @@ GPU = (
     "PciInfo", "UUID", "Name", "MemoryInfo", "CurrPcieLinkGeneration", "CurrPcieLinkWidth",
     "MaxPcieLinkGeneration", "MaxPcieLinkWidth", "GpuMaxPcieLinkGeneration", "Architecture",
     "CudaComputeCapability", "Brand", "Serial", "VbiosVersion", "MinorNumber", "ModuleId",
-    "NumaNodeId", "PerformanceState", "PersistenceMode", "PowerUsage", "EnforcedPowerLimit",
+    "NumGpuCores", "MemoryBusWidth", "NumaNodeId", "PerformanceState", "PersistenceMode",
+    "PowerUsage", "EnforcedPowerLimit",
     "CurrentClocksEventReasons", "EccMode", "RemappedRows", "MigMode",
     "ComputeRunningProcesses_v3", "GraphicsRunningProcesses_v3",
 )  # fmt: skip

@@ -114,6 +114,8 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     vbios: str | None = None
     minor: int | None = None
     module_id: int | None = None
+    cores: int | None = None
+    memory_bus_bits: int | None = None
     max_clock_mhz: dict[str, int] = field(default_factory=dict)
     clock_mhz: dict[str, int] = field(default_factory=dict)
     performance_state: int | None = None

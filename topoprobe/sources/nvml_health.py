@@ -64,6 +64,8 @@ def _read_constants(part: Part) -> None:
     part.ask("vbios", "nvmlDeviceGetVbiosVersion", convert=text)
     part.ask("minor", "nvmlDeviceGetMinorNumber")
     part.ask("module_id", "nvmlDeviceGetModuleId")
+    part.ask("cores", "nvmlDeviceGetNumGpuCores")
+    part.ask("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth")
     part.ask("memory_node", "nvmlDeviceGetNumaNodeId", convert=_node)
 
 
