@@ -13,7 +13,7 @@ examples:
   topoprobe report --measure quick        and how fast host memory and all_reduce are (20 s)
   topoprobe report --full                 with tree, links, facts and all matrices
   topoprobe report --json -o node.json    for programs
-  topoprobe report --from topo.txt        a capture, `nvidia-smi topo -m` text or report
+  topoprobe report --from topo.txt        a capture, a report, texts of nvidia-smi, lspci
   topoprobe report --demo hgx-h100-8      a made-up machine; --demo list names them all
   topoprobe capture -o node.tar.xz        this node in a file; `report --from` shows it anywhere
   topoprobe explain PIX                   what a word means
@@ -57,7 +57,7 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report = commands.add_parser(
         "report",
         help="inspect this node, or a saved text or report",
-        description="Inspect this node (or a saved `nvidia-smi topo -m` text or report): "
+        description="Inspect this node (or saved texts of nvidia-smi and lspci, or a report): "
         "verdict and levels first, then what is wrong, then what is not known and why.",
     )
     report.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -75,7 +75,8 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--from",
         dest="source",
         metavar="FILE",
-        help="a capture, a topo -m text or a saved report, told apart by content",
+        help="a capture, a saved report, or texts of nvidia-smi topo -m, topo -p2p, nvlink -s, "
+        "lspci -vv, lspci -tv, also several in one file; told apart by content",
     )
     report.add_argument(
         "--demo",

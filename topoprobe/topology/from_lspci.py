@@ -148,6 +148,11 @@ def _link(link: Link) -> Link:
         why = "its upper end is not in the text"
         for name in ("a", "maximum_a.generation", "maximum_a.width", "limited_by"):
             unknown[name] = why
+    elif link.limited_by is None:
+        ends = {"upper": link.maximum_a, "lower": link.maximum_b}
+        blank = [end for end, speed in ends.items() if None in (speed.generation, speed.width)]
+        if blank:
+            unknown["limited_by"] = f"what the {blank[0]} end can do is not in the text"
     return msgspec.structs.replace(link, unknown=unknown, sources={"*": LIST})
 
 
