@@ -1,5 +1,7 @@
 """Fill the limits of a Topology's links and paths."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from topoprobe.limits.pcie import line_rate, payload_rate
@@ -8,6 +10,8 @@ from topoprobe.model.topology import LimitGBps, Link, Path, Topology
 
 # What servers run with; used where config space could not be read, and then said so.
 _USUAL_MPS = 256
+# InfiniBand with an MTU of 4096: 30 to 42 bytes of headers and checks on each packet.
+_NETWORK_SHARE = 4096 / (4096 + 36)
 _NO_EXPECTED = "no healthy reference figures for this hardware are built in yet"
 
 
@@ -21,7 +25,11 @@ def with_limits(topology: Topology) -> Topology:
 
 def _link(link: Link) -> Link:
     unknown = {**link.unknown, "limit_GBps.expected": _NO_EXPECTED}
+    if link.kind in ("nvlink", "c2c", "network"):
+        return _by_signal(link, unknown)
     if link.kind != "pcie":
+        why = link.unknown.get("limit_GBps.line", "its rate is not in this version")
+        unknown["limit_GBps.line"] = unknown["limit_GBps.payload"] = why
         return msgspec.structs.replace(link, unknown=unknown)
     # The negotiated width, and the generation both ends share: an idle link that has dropped
     # to Gen1 keeps its limit, since it comes back under load.
@@ -40,22 +48,61 @@ def _link(link: Link) -> Link:
     )
 
 
+def _by_signal(link: Link, unknown: dict[str, str]) -> Link:
+    """Return a link whose rate on the wire is what driver or kernel report."""
+    if link.signal_GBps is None:
+        why = link.unknown.get("signal_GBps", "nobody reports its rate; it is not up")
+        unknown["limit_GBps.line"] = unknown["limit_GBps.payload"] = why
+        return msgspec.structs.replace(link, unknown=unknown)
+    payload = None
+    if link.kind == "network":
+        payload = link.signal_GBps * _NETWORK_SHARE
+    else:
+        unknown["limit_GBps.payload"] = "nominal rates are not in this version"
+    sources = {**link.sources, "limit_GBps": "signalling rate as reported"}
+    return msgspec.structs.replace(
+        link, limit_GBps=LimitGBps(link.signal_GBps, payload, None), unknown=unknown,
+        sources=sources,
+    )  # fmt: skip
+
+
 def _path(path: Path, links: dict[str, Link]) -> Path:
-    hops = [links[key] for key in path.links]
+    hops = _bundled([links[key] for key in path.links])
     unknown = dict(path.unknown)
     unknown["limit_GBps.expected"] = _NO_EXPECTED
-    if not hops or any(hop.limit_GBps.payload is None for hop in hops):
+    if not hops or any(line is None for _, line, _ in hops):
         why = "a hop on the way has no known limit" if hops else "the links on the way are unknown"
         for name in ("bottleneck", "limit_GBps.line", "limit_GBps.payload"):
             unknown[name] = why
         return msgspec.structs.replace(path, unknown=unknown)
-    slowest = min(hops, key=lambda hop: hop.limit_GBps.payload or 0.0)
+    payloads = [payload for _, _, payload in hops]
+    key, line, payload = min(hops, key=lambda hop: (hop[2] or hop[1] or 0.0, hop[0]))
+    if None in payloads:
+        payload = None
+        unknown["limit_GBps.payload"] = "a hop on the way has no known payload rate"
     return msgspec.structs.replace(
-        path,
-        bottleneck=slowest.key,
-        limit_GBps=LimitGBps(slowest.limit_GBps.line, slowest.limit_GBps.payload, None),
-        unknown=unknown,
+        path, bottleneck=key, limit_GBps=LimitGBps(line, payload, None), unknown=unknown
     )
+
+
+def _bundled(hops: Sequence[Link]) -> list[tuple[str, float | None, float | None]]:
+    """Return (key, line, payload) of each hop; links side by side, as of NVLink, are added up.
+
+    A bundle is known by its first link. Through a switch there are two: one of each GPU.
+    """
+    bundles: dict[tuple[str, str | None], list[Link]] = {}
+    for hop in hops:
+        side_by_side = hop.kind in ("nvlink", "c2c")
+        bundles.setdefault((hop.kind, hop.a if side_by_side else hop.key), []).append(hop)
+    return [
+        (some[0].key, _total([k.limit_GBps.line for k in some]),
+         _total([k.limit_GBps.payload for k in some]))
+        for some in bundles.values()
+    ]  # fmt: skip
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    return None if None in values else sum(value for value in values if value is not None)
 
 
 TERMS = (

@@ -8,6 +8,7 @@ import msgspec
 from topoprobe.model.gpu import NvmlPair, NvmlRecord
 from topoprobe.model.snapshot import Snapshot, SysfsRecord
 from topoprobe.model.topology import Conflict, Device, Link, Topology
+from topoprobe.topology.beyond import add_gpu_memory, add_networks
 from topoprobe.topology.compare import compare_labels, compare_p2p, compare_tree
 from topoprobe.topology.doubts import doubts_of
 from topoprobe.topology.from_sysfs import tree_order, tree_parts
@@ -53,6 +54,8 @@ def build(snapshot: Snapshot) -> Topology:
         for key, facts in nic_facts(snapshot.sysfs).items():
             if key in devices:
                 devices[key] = msgspec.structs.replace(devices[key], nic=facts)
+    add_gpu_memory(devices, links)
+    add_networks(devices, links)
     chips = chips_of(devices)
     for lower, upper in chips.items():
         devices[lower] = msgspec.structs.replace(devices[lower], chip=upper)
