@@ -30,14 +30,16 @@ _CONFIG_LIMIT = 256
 _VPD_LIMIT, _CPUINFO_LIMIT = 4096, 4 << 20
 _PROBES = 2
 
+# Files that only need to be there; what podman writes into its own names images and people.
+_MARKS = ("/.dockerenv", "/run/.containerenv")
 _HOST = (
     "/proc/meminfo", "/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease",
     "/proc/sys/kernel/hostname", "/proc/net/route", "/proc/net/ipv6_route", "/etc/os-release",
     "/usr/lib/os-release", "/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name",
     f"{_NVIDIA}/version", f"{_NVIDIA}/params", "/sys/module/nvidia/version",
     "/sys/module/nvidia_peermem/version", "/sys/module/mlx5_core/version",
-    # A made tree stays known for one.
-    "/.topoprobe-synthetic",
+    # A made tree stays known for one, and a container.
+    "/.topoprobe-synthetic", *_MARKS,
 )  # fmt: skip
 _PCI = (
     "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "revision",
@@ -235,7 +237,9 @@ class _Copier:
         except SourceError as error:
             self._gap(path, error)
             return False
-        self._entries[f"{real.rstrip('/')}/{name}"] = RawEntry(data=data)
+        self._entries[f"{real.rstrip('/')}/{name}"] = RawEntry(
+            data=b"" if path in _MARKS else data
+        )
         return True
 
     def _link(self, path: str) -> None:
