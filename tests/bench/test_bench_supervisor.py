@@ -35,7 +35,7 @@ def main(spec, channel):
     elif what == "raise":
         raise RuntimeError("no such\\nthing")
     elif what == "late-raise":
-        time.sleep(0.1)
+        time.sleep(1.0)  # later than the other, also where starting takes long
         raise ConnectionError("peer gone")
     elif what == "exit":
         sys.stderr.write("bye\\n")

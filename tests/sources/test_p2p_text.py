@@ -210,10 +210,10 @@ def test_rubbish_is_refused(text: str) -> None:
 def seconds(text: str) -> float:
     best = float("inf")
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         with contextlib.suppress(ParseError):
             parse_p2p(text)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     return best
 
 
