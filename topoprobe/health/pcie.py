@@ -36,9 +36,10 @@ def _width(link: Link, device: Device, widest: int) -> Finding:
     """Judge one link; `widest` is the width that the best of its kind on this node runs at."""
     current, maximum = link.current.width, link.maximum.width
     label = device_label(device)
+    source = link.sources.get("*", "sysfs")
     evidence = (
-        Evidence("current.width", current, "sysfs"),
-        Evidence("maximum.width", maximum, "sysfs"),
+        Evidence("current.width", current, source),
+        Evidence("maximum.width", maximum, source),
     )
     subject = (device.key, link.key)
     if current is None or maximum is None:

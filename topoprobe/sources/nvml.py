@@ -16,6 +16,7 @@ from topoprobe.model.gpu import GpuFacts, MigDevice, NvmlGpu, NvmlPair, NvmlReco
 from topoprobe.model.snapshot import SourceResult, SourceStatus
 from topoprobe.sources.deadline import Reading
 from topoprobe.sources.nvml_ask import (
+    NO_LIBRARY,
     NO_PERMISSION,
     NOT_HERE,
     Asker,
@@ -35,7 +36,9 @@ _P2P: tuple[P2pWord, ...] = ("OK", "CNS", "GNS", "TNS", "DR", "NS", "U")
 _CAPABILITIES = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 # The calls with which NVML starts; a driver without persistence mode loads its GPUs in them.
 _INIT = "nvmlInit"
-_NO_LIBRARY, _NOT_LOADED = 12, 9
+_NOT_LOADED = 9
+# Ours: no code of NVML's, since it could not be asked at all.
+_BROKEN = -1
 
 
 class System(Struct, frozen=True, kw_only=True):
@@ -96,7 +99,7 @@ class NvmlReading:
             asker, index = self._asker, int(number)
             handle = asker.handle(index)
         except ImportError as error:
-            return System(failed=_NO_LIBRARY, reason=f"nvidia-ml-py cannot be imported: {error}")
+            return System(failed=_BROKEN, reason=f"NVML cannot be loaded: {error}")
         except Unanswered as error:
             if part == "system":
                 return System(failed=error.code, reason=error.reason)
@@ -132,7 +135,7 @@ class NvmlReading:
             return None, self._no_start(answers.failed.get("system/", "not read"), seconds)
         if system.failed is not None:
             status: SourceStatus = "error"
-            if system.failed in (_NO_LIBRARY, _NOT_LOADED):
+            if system.failed in (NO_LIBRARY, _NOT_LOADED):
                 status = "absent"
             elif system.failed == NO_PERMISSION:
                 status = "denied"

@@ -4,6 +4,7 @@ The only module that imports pynvml (nvidia-ml-py), and only in the reader's chi
 must stay able to end whatever happens inside the driver's library.
 """
 
+import ctypes
 import mmap
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,7 +12,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # nvmlReturn_t
-NOT_SUPPORTED, NO_PERMISSION, NOT_ON_DRIVER, GPU_IS_LOST = 3, 4, 13, 15
+NOT_SUPPORTED, NO_PERMISSION, NO_LIBRARY, NOT_ON_DRIVER, GPU_IS_LOST = 3, 4, 12, 13, 15
+_LIBRARY = "libnvidia-ml.so.1"
 # Ours: nvidia-ml-py itself stumbled.
 _BINDING_FAILED = -1
 NOT_HERE = "not on this driver"
@@ -22,7 +24,7 @@ _WORDS = {
     6: "not found",
     9: "the NVIDIA kernel driver is not loaded",
     10: "the driver timed out",
-    12: "libnvidia-ml.so.1 was not found",
+    NO_LIBRARY: f"{_LIBRARY} was not found",
     NOT_ON_DRIVER: NOT_HERE,
     GPU_IS_LOST: "the GPU is lost (fallen off the bus)",
     16: "the GPU needs a reset",
@@ -69,6 +71,14 @@ class Asker:
     """Asks the functions of pynvml by name; made once in each child."""
 
     def __init__(self, note: Note) -> None:
+        # What pynvml loads, by the same name, before the 20 ms that importing pynvml takes: most
+        # machines without a GPU have no such library.
+        try:
+            ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            if "cannot open shared object" in str(error):
+                raise Unanswered(NO_LIBRARY, "nvmlInit") from None
+            raise ImportError(str(error)) from None
         import pynvml  # noqa: PLC0415  (in the child, and not where NVML is not asked)
 
         self.nvml: Any = pynvml

@@ -28,12 +28,12 @@ def read_input(path: str) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise InputError(
-                f"{path}: {kind}; --from takes a topo -m text or a saved report"
+                f"{path}: {kind}; --from takes a text of nvidia-smi or lspci, a capture or report"
                 + (" (for a tree of /sys use --root)" if kind == "a directory" else "")
             )
         if status.st_size > _LIMIT:
             raise InputError(
-                f"{path}: {format_size(status.st_size)} is too large for a topo -m text or a "
+                f"{path}: {format_size(status.st_size)} is too large for a text or a "
                 f"report (limit {format_size(_LIMIT)})"
             )
         with os.fdopen(os.dup(fd), "rb") as file:
@@ -50,16 +50,22 @@ def read_input(path: str) -> bytes:
 def decode_text(data: bytes, path: str) -> str:
     """Return `data` as text; raises ParseError for binary content."""
     if not data.strip():
-        raise ParseError(f"{path}: empty; expected a topo -m text or a saved report")
+        raise ParseError(
+            f"{path}: empty; expected a text of nvidia-smi or lspci, a capture or a report"
+        )
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         # What `nvidia-smi topo -m > file` writes in Windows PowerShell.
         return data.decode("utf-16", "replace")
     if b"\0" in data[: 1 << 16]:
-        raise ParseError(f"{path}: binary data; expected a topo -m text or a saved report")
+        raise ParseError(
+            f"{path}: binary data; expected a text of nvidia-smi or lspci, a capture or a report"
+        )
     text = data.decode("utf-8-sig", "replace")
     control = sum(text.count(chr(code)) for code in (*range(1, 9), *range(14, 27)))
     if control + text.count("�") > len(text) // 10:
-        raise ParseError(f"{path}: binary data; expected a topo -m text or a saved report")
+        raise ParseError(
+            f"{path}: binary data; expected a text of nvidia-smi or lspci, a capture or a report"
+        )
     return text
 
 
