@@ -217,12 +217,11 @@ def test_text_report_is_ascii_without_utf8(tmp_path: Path) -> None:
 
 
 def test_explain_knows_every_class_finding_and_operation() -> None:
-    from topoprobe.bench import formulas
+    from topoprobe.limits.busbw import OPS
     from topoprobe.terms import ALL, explain
 
     words = {"PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "NV4", "C2C", "copy"}
-    words |= set(vars(formulas)["_ALL_BUT_ONE"] + vars(formulas)["_WHOLE"])
-    words.add("all_reduce")
+    words |= set(OPS)
     # Every id that the code could give a finding: by the contract's first words.
     first = "driver|gpu|nvlink|fabric|p2p|pcie|nic|numa|ecc|source|profile|bench"
     for room in ("health", "bench"):

@@ -94,6 +94,7 @@ def inspect_node(
 def _import_the_rest() -> None:
     """Import what makes a report of a Snapshot, while the readers' children are at work."""
     import topoprobe.health.registry  # noqa: PLC0415
+    import topoprobe.limits.collectives  # noqa: PLC0415
     import topoprobe.limits.levels  # noqa: PLC0415
     import topoprobe.topology.build  # noqa: F401, PLC0415
 
@@ -151,11 +152,16 @@ def make_report(snapshot: Snapshot) -> Report:
     """Return the report on a snapshot, nothing measured yet."""
     from topoprobe.health.registry import run_checks, verdict  # noqa: PLC0415  (see above)
     from topoprobe.limits.apply import with_limits  # noqa: PLC0415
+    from topoprobe.limits.collectives import collective_limits  # noqa: PLC0415
     from topoprobe.limits.levels import levels_of  # noqa: PLC0415
     from topoprobe.topology.build import build  # noqa: PLC0415
 
     topology = with_limits(build(snapshot))
     findings = run_checks(snapshot, topology)
+    collectives = collective_limits(topology, snapshot.nvml.cuda if snapshot.nvml else None)
+    unknown = {"profile": "SKU recognition is not in this version"}
+    if not collectives:
+        unknown["collective_limits"] = "no two GPUs, or no link or NIC of theirs has a known rate"
     return Report(
         tool=Tool("topoprobe", __version__),
         created=snapshot.created,
@@ -165,11 +171,9 @@ def make_report(snapshot: Snapshot) -> Report:
         findings=findings,
         synthetic=snapshot.synthetic,
         levels=levels_of(topology),
+        collective_limits=collectives or None,
         verdict=verdict(findings),
-        unknown={
-            "profile": "SKU recognition is not in this version",
-            "collective_limits": "bounds of collectives are not in this version",
-        },
+        unknown=unknown,
     )
 
 

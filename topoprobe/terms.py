@@ -3,11 +3,12 @@
 from topoprobe.bench.terms import TERMS as BENCH
 from topoprobe.health.registry import TERMS as HEALTH
 from topoprobe.limits.apply import TERMS as LIMITS
+from topoprobe.limits.collectives import TERMS as COLLECTIVES
 from topoprobe.model.errors import UsageError
 from topoprobe.model.terms import Term
 from topoprobe.topology.classes import TERMS as CLASSES
 
-ALL: tuple[Term, ...] = CLASSES + LIMITS + BENCH + HEALTH
+ALL: tuple[Term, ...] = CLASSES + LIMITS + COLLECTIVES + BENCH + HEALTH
 
 
 def explain(word: str) -> Term:

@@ -7,10 +7,11 @@ are GB/s = 1e9 bytes per second.
 
 from typing import NamedTuple
 
-# Factor of busbw for n ranks: the share of S that crosses each rank's link, at best.
-_ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-_WHOLE = ("broadcast", "reduce", "sendrecv")
-# Counts of the ops in _ALL_BUT_ONE are cut so that each rank's part is aligned to this.
+from topoprobe.limits.busbw import ALL_BUT_ONE, busbw_factor
+
+__all__ = ["Size", "bandwidth_gbps", "busbw_factor", "round_size"]
+
+# Counts of the ops in ALL_BUT_ONE are cut so that each rank's part is aligned to this.
 _ALIGN_BYTES = 16
 
 
@@ -21,19 +22,6 @@ class Size(NamedTuple):
     per_rank: int
 
 
-def busbw_factor(op: str, ranks: int) -> float:
-    """Return busbw/algbw of `op` over `ranks`; ValueError below 2 ranks or for other ops."""
-    if ranks < 2:
-        raise ValueError("bus bandwidth means nothing below two ranks")
-    if op == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    if op in _ALL_BUT_ONE:
-        return (ranks - 1) / ranks
-    if op in _WHOLE:
-        return 1.0
-    raise ValueError(f"no bus bandwidth is defined for {op}")
-
-
 def round_size(op: str, requested: int, ranks: int, element_bytes: int) -> Size:
     """Return the size that nccl-tests would run for `requested` bytes; 0 if it is too small.
 
@@ -41,7 +29,7 @@ def round_size(op: str, requested: int, ranks: int, element_bytes: int) -> Size:
     to a multiple of 16 bytes.
     """
     count = requested // element_bytes
-    if op not in _ALL_BUT_ONE:
+    if op not in ALL_BUT_ONE:
         return Size(count * element_bytes, count * element_bytes)
     step = max(1, _ALIGN_BYTES // element_bytes)
     part = count // ranks // step * step * element_bytes

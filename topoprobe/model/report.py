@@ -15,6 +15,7 @@ SCHEMA = "topoprobe/report/1"
 
 FindingStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
 Severity = Literal["info", "warning", "error"]
+CollectivePlacement = Literal["node", "island", "subset", "pair", "flat", "one-nic", "rail"]
 MeasurementKind = Literal["memory", "p2p", "collective", "workload", "latency"]
 
 
@@ -103,6 +104,33 @@ class Level(Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = field(default_factory=dict)
 
 
+class CollectiveLimit(Struct, frozen=True, kw_only=True):
+    """The most that one collective can reach on these GPUs, and the sentence that says why.
+
+    `ranks` are the GPUs of one node; with `nodes` above one, as many of each further node of the
+    same kind take part. `placement` says how they were chosen: the whole ``node``, an NVLink
+    ``island``, its first GPUs (``subset``) or a ``pair`` on one node; over several nodes ``flat``
+    (one ring through the NICs), ``one-nic`` or ``rail`` (each GPU with its own NIC). `nvls`
+    tells whether in-switch reduction is in the bound. `nccl_planning_GBps` is the bus bandwidth
+    that NCCL's own constants give, `expected_GBps` what healthy machines of this kind show.
+    """
+
+    op: str
+    ranks: tuple[str, ...]
+    world_size: int
+    nodes: int
+    placement: CollectivePlacement
+    busbw_GBps: float | None = None  # noqa: N815
+    algbw_GBps: float | None = None  # noqa: N815
+    bottleneck: str | None = None
+    reason: str
+    nvls: bool | None = None
+    nccl_planning_GBps: float | None = None  # noqa: N815
+    expected_GBps: float | None = None  # noqa: N815
+    expected_source: str | None = None
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
 class Verdict(Struct, frozen=True):
     """How many findings have each status, and the worst of them."""
 
@@ -124,6 +152,6 @@ class Report(Struct, frozen=True, kw_only=True):
     synthetic: bool = False
     profile: dict[str, Any] | None = None
     levels: tuple[Level, ...] | None = None
-    collective_limits: tuple[dict[str, Any], ...] | None = None
+    collective_limits: tuple[CollectiveLimit, ...] | None = None
     verdict: Verdict | None = None
     unknown: dict[str, str] = field(default_factory=dict)
