@@ -2,6 +2,7 @@
 
 from topoprobe.model.gpu import GpuFacts, NvmlGpu, NvmlLink, NvmlPair, NvmlRecord, SmiGpu
 from topoprobe.model.snapshot import HostRecord, NumaRecord, PciRecord, Snapshot, SysfsRecord
+from topoprobe.model.speed import LinkSpeed
 from topoprobe.model.topology import Device, Topology
 from topoprobe.sources.nvidia_smi import parse_gpus
 from topoprobe.topology.build import build
@@ -39,6 +40,17 @@ def test_nvml_alone_makes_a_map() -> None:
     assert (path.class_, path.sources["class"]) == ("NODE", "nvml (common ancestor)")
     assert path.p2p == {"read": "OK"}
     assert device(topology, "0000:01:00.0").unknown["parent"] == "/sys does not show this GPU"
+
+
+def test_a_gpu_that_sys_does_not_show_has_the_link_that_nvml_tells() -> None:
+    gpu = NvmlGpu(
+        index=0, address="0000:01:00.0", current=LinkSpeed(1, 8), maximum=LinkSpeed(4, 16),
+        device_maximum=LinkSpeed(5, None),
+    )  # fmt: skip
+    (link,) = build(snapshot(nvml=NvmlRecord(gpus=(gpu,)))).links
+    assert (link.key, link.a, link.b) == ("pcie:0000:01:00.0", None, "0000:01:00.0")
+    assert (link.current, link.maximum) == (LinkSpeed(1, 8), LinkSpeed(4, 16))
+    assert link.unknown["a"] == "/sys does not show this GPU"
 
 
 def test_nothing_at_all_is_an_empty_map() -> None:

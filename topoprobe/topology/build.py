@@ -13,6 +13,7 @@ from topoprobe.topology.compare import compare_labels, compare_p2p, compare_tree
 from topoprobe.topology.doubts import doubts_of
 from topoprobe.topology.from_sysfs import tree_order, tree_parts
 from topoprobe.topology.gpus import (
+    add_links,
     compare_links,
     fuse_gpus,
     fuse_listed,
@@ -44,6 +45,7 @@ def build(snapshot: Snapshot) -> Topology:
         keys = key_of_gpus(devices, snapshot.nvml)
         conflicts += fuse_gpus(devices, snapshot.nvml, keys)
         conflicts += compare_links(links, snapshot.nvml, keys)
+        add_links(links, snapshot.nvml, keys)
         with_node_of_memory(devices, snapshot.nvml, keys)
         links.update((link.key, link) for link in nvlink_links(snapshot.nvml, keys, devices))
     else:

@@ -161,6 +161,23 @@ def _disagreements(device: Device, gpu: NvmlGpu) -> list[Conflict]:
     return found
 
 
+def add_links(links: dict[str, Link], record: NvmlRecord, keys: Mapping[int, str]) -> None:
+    """Add the PCIe link of each GPU that /sys does not show (WSL, containers), as NVML has it."""
+    why = "/sys does not show this GPU"
+    for gpu in record.gpus:
+        key = f"pcie:{keys[gpu.index]}"
+        if key in links or gpu.current.width is None:
+            continue
+        unknown = dict.fromkeys(
+            ("a", "maximum_a.generation", "maximum_a.width", "limited_by", "mps_bytes"), why
+        )
+        links[key] = Link(
+            key=key, kind="pcie", a=None, b=keys[gpu.index], state="up", current=gpu.current,
+            maximum=gpu.maximum, maximum_b=gpu.device_maximum, unknown=unknown,
+            sources={"*": "nvml"},
+        )  # fmt: skip
+
+
 def compare_links(
     links: Mapping[str, Link], record: NvmlRecord, keys: Mapping[int, str]
 ) -> list[Conflict]:
