@@ -6,6 +6,7 @@ import pytest
 
 from topoprobe.limits.apply import with_limits
 from topoprobe.limits.levels import levels_of
+from topoprobe.limits.nvlink import payload_rate
 from topoprobe.model.nic import NicPort
 from topoprobe.model.topology import Topology
 from topoprobe.sources.archive import read_capture
@@ -52,6 +53,39 @@ def test_levels_of_what_works_side_by_side(
     level = next(x for x in levels_of(map_of(demo)) if (x.name, x.each) == (name, each))
     assert level.count == count
     assert level.limit_GBps.line == pytest.approx(line, rel=1e-6)
+
+
+# Data sheets: HBM3 of H100 SXM 3.35 TB/s, RTX 3090 936, RTX 4090 1008, L40S 864 GB/s.
+@pytest.mark.parametrize(
+    ("demo", "GBps"),
+    [("hgx-h100-8", 3350), ("rtx3090-pair", 936), ("rtx4090-4", 1008), ("l40s-8", 864)],
+)  # fmt: skip
+def test_memory_by_the_formula_is_that_of_the_data_sheet(demo: str, GBps: float) -> None:  # noqa: N803
+    level = next(x for x in levels_of(map_of(demo)) if x.name == "GPU memory")
+    assert level.limit_GBps.line == pytest.approx(GBps, rel=0.005)
+
+
+def test_a_driver_that_tells_no_bus_width_leaves_the_rate_unknown() -> None:
+    # nvmlDeviceGetMemoryBusWidth came with 495; this machine has 470.
+    level = next(x for x in levels_of(map_of("dgx-1v")) if x.name == "GPU memory")
+    assert level.limit_GBps.line is None
+    assert "no bus width" in level.unknown["limit_GBps.line"]
+
+
+# Nominal data rates: 18 × 25, 12 × 25, 18 × 50, 4 × 14.0625, 10 × 45; half a rate is half of it.
+@pytest.mark.parametrize(
+    ("version", "signal", "mode", "rate"),
+    [
+        ("4.0", 26.562, None, 25.0), ("3.0", 25.0, None, 25.0), ("5.0", 53.125, "full", 50.0),
+        ("3.1", 14.062, None, 14.0625), ("4.0", 13.281, None, 12.5), ("5.0", 53.125, "half", 25.0),
+        ("5.0", 53.125, "3/4", 37.5), ("5.0", 53.125, "min", None), (None, 400.0, None, None),
+    ],
+)  # fmt: skip
+def test_data_rate_of_an_nvlink(
+    version: str | None, signal: float, mode: str | None, rate: float | None
+) -> None:
+    found = payload_rate(version, signal, mode)
+    assert found == (None if rate is None else pytest.approx(rate, rel=1e-3))
 
 
 @pytest.mark.parametrize(
