@@ -11,6 +11,7 @@ from topoprobe.model.texts import P2pMatrix
 from topoprobe.sources.archive import is_capture, read_capture
 from topoprobe.sources.lspci_text import parse_lspci
 from topoprobe.sources.lspci_tree import parse_lspci_tree
+from topoprobe.sources.nccl_xml import is_nccl_xml, parse_nccl_xml
 from topoprobe.sources.nvlink_text import parse_nvlink
 from topoprobe.sources.p2p_text import parse_p2p
 from topoprobe.sources.saved import decode_report, decode_text, is_json, read_input
@@ -24,7 +25,7 @@ _COMMANDS = {
 }  # fmt: skip
 _UNDERSTOOD = (
     "--from takes texts of nvidia-smi topo -m, -mp or -p2p, nvidia-smi nvlink -s, -e or -R, lspci "
-    "-vv or -tv (several in one file), a saved report or a capture"
+    "-vv or -tv (several in one file), an NCCL topology file, a saved report or a capture"
 )
 # What parse_topo says of texts that are of these kinds, and damaged beyond use.
 _OTHERS: dict[str, Callable[[str, str], object]] = {
@@ -52,6 +53,8 @@ def read(path: str, created: str, *, synthetic: bool = False) -> Report | Snapsh
 
 def snapshot_of_texts(text: str, path: str, created: str, *, synthetic: bool = False) -> Snapshot:
     """Return what all texts in `text` say; raises ParseError where there is none we read."""
+    if is_nccl_xml(text):
+        return snapshot_of_nccl(text, path, created, synthetic=synthetic)
     kinds = kinds_in(text)
     if not kinds:
         raise ParseError(_why_none(text, path))
@@ -83,6 +86,18 @@ def snapshot_of_texts(text: str, path: str, created: str, *, synthetic: bool = F
         lspci=lspci,
         lspci_tree=tree,
         sources=tuple(results),
+        synthetic=synthetic,
+    )
+
+
+def snapshot_of_nccl(text: str, path: str, created: str, *, synthetic: bool = False) -> Snapshot:
+    """Return what an NCCL topology file says; raises ParseError where it is none."""
+    system = parse_nccl_xml(text, path)
+    return Snapshot(
+        created=created,
+        host=HostRecord(unknown={"*": "made from an NCCL topology file, which does not tell"}),
+        nccl=system,
+        sources=(_result("NCCL XML", path, system.warnings),),
         synthetic=synthetic,
     )
 

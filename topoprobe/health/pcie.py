@@ -15,8 +15,11 @@ def device_label(device: Device) -> str:
     return f"{device.alias or device.kind} ({device.key}{slot})"
 
 
-def check_width(_: Snapshot, topology: Topology) -> Iterator[Finding]:
+def check_width(snapshot: Snapshot, topology: Topology) -> Iterator[Finding]:
     """Judge the width of each link above a GPU, NIC, NVMe drive or switch."""
+    if snapshot.nccl is not None:
+        # Its widths are what NCCL plans with: neither of the moment nor of one end.
+        return
     devices = {device.key: device for device in topology.devices}
     judged = [
         (link, device)

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from topoprobe.model.gpu import NvmlRecord, SmiGpu
+from topoprobe.model.nccl import NcclSystem
 from topoprobe.model.speed import LinkSpeed
 from topoprobe.model.texts import LspciText, LspciTree, NvlinkText, P2pMatrix
 
@@ -233,9 +234,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """All that the sources said at one time; the only input of everything behind them.
 
     `p2p` are tables of ``nvidia-smi topo -p2p`` by capability (``unnamed``: a pasted one that does
-    not say), `texts` all that nvidia-smi printed by its arguments. `nvlink_text`, `lspci` and
-    `lspci_tree` are texts that were given to us; no reader of a node fills them. `kernel_log`
-    holds the lines of the kernel about GPUs, links and NICs, and `environment` the variables that
+    not say), `texts` all that nvidia-smi printed by its arguments. `nvlink_text`, `lspci`,
+    `lspci_tree` and `nccl` are texts that were given to us; no reader of a node fills them.
+    `kernel_log` holds the lines of the kernel about GPUs, links and NICs, and `environment` the variables that
     steer communication libraries; both are read for a capture only, and None where they were not.
     """
 
@@ -250,6 +251,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     nvlink_text: NvlinkText | None = None
     lspci: LspciText | None = None
     lspci_tree: LspciTree | None = None
+    nccl: NcclSystem | None = None
     texts: dict[str, str] = field(default_factory=dict)
     kernel_log: tuple[str, ...] | None = None
     environment: dict[str, str] | None = None

@@ -86,7 +86,11 @@ def build(snapshot: Snapshot) -> Topology:
 
 
 def _of_texts(snapshot: Snapshot) -> Topology:
-    # The report of a node never needs it: its import would cost start-up time.
+    # The report of a node never needs them: their import would cost start-up time.
+    if snapshot.nccl is not None:
+        from topoprobe.topology.from_nccl import topology_of_nccl  # noqa: PLC0415
+
+        return topology_of_nccl(snapshot.nccl)
     from topoprobe.topology.from_texts import topology_of_texts  # noqa: PLC0415
 
     return topology_of_texts(snapshot)
