@@ -350,7 +350,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None)  # the first example imports what makes a report
+@settings(deadline=None, max_examples=40)  # the first example imports what makes a report
 @given(st.lists(PIECES, max_size=25))
 def test_any_mixture_is_a_valid_report_or_a_parse_error(pieces: list[str]) -> None:
     try:

@@ -25,7 +25,12 @@ from topoprobe.model.report import Report
 from topoprobe.model.topology import Device, Link, Topology
 from topoprobe.model.topology import Path as Way
 
-pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("nvml")]
+pytestmark = [
+    pytest.mark.oracle,
+    pytest.mark.usefixtures("nvml"),
+    # One worker judges all machines once; several would each judge all of them.
+    pytest.mark.xdist_group("judges"),
+]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "oracles.md"
 Machines = Mapping[str, "Future[list[Verdict]]"]
 

@@ -236,8 +236,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     `p2p` are tables of ``nvidia-smi topo -p2p`` by capability (``unnamed``: a pasted one that does
     not say), `texts` all that nvidia-smi printed by its arguments. `nvlink_text`, `lspci`,
     `lspci_tree` and `nccl` are texts that were given to us; no reader of a node fills them.
-    `kernel_log` holds the lines of the kernel about GPUs, links and NICs, and `environment` the variables that
-    steer communication libraries; both are read for a capture only, and None where they were not.
+    `kernel_log` holds the lines of the kernel about GPUs, links and NICs, and `environment` the
+    variables that steer communication libraries; both are read for a capture only, and None where
+    they were not.
     """
 
     schema: str = SCHEMA

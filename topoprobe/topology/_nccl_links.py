@@ -20,8 +20,9 @@ def switch_of(link: NcclLink, devices: Mapping[str, Device]) -> str | None:
         return None
     if (link.target or "").lower().startswith(HIDDEN_TARGET):
         return HIDDEN_SWITCH
-    if link.address in devices:
-        return link.address if devices[link.address].kind == "nvswitch" else None
+    far = devices.get(link.address or "")
+    if far is not None:
+        return far.key if far.kind == "nvswitch" else None
     class_ = (link.target_class or 0) >> 8
     return link.address if class_ == _SWITCH_CLASS else None
 
