@@ -32,7 +32,9 @@ def print_head(console: Console, report: Report) -> None:
     about.append(f"{host.sockets} sockets" if host.sockets and host.sockets > 1 else None)
     about.append(f"{host.cpus} CPUs" if host.cpus else None)
     about.append(format_size(host.memory_bytes) if host.memory_bytes else None)
-    about.append(f"virtual ({host.virtualisation})" if host.virtualisation else None)
+    # "yes": the processor says so, and nobody says whose.
+    hypervisor = "" if host.virtualisation == "yes" else f" ({host.virtualisation})"
+    about.append(f"virtual{hypervisor}" if host.virtualisation else None)
     about.append(f"in {host.container}" if host.container else None)
     facts(console, about, "dim")
     _print_verdict(console, report)

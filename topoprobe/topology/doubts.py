@@ -19,8 +19,10 @@ def _of_the_system(snapshot: Snapshot, devices: Sequence[Device]) -> Iterator[st
     if "microsoft" in (host.kernel or "").lower() and "wsl" in (host.kernel or "").lower():
         yield "WSL: Linux sees no PCI tree of the GPUs; their places are what the driver says"
     elif host.virtualisation:
+        # "yes": the processor says so, and nobody says whose.
+        of = "" if host.virtualisation == "yes" else f" ({host.virtualisation})"
         yield (
-            f"virtual machine ({host.virtualisation}): PCI tree and NUMA nodes are what the "
+            f"virtual machine{of}: PCI tree and NUMA nodes are what the "
             "hypervisor shows, which need not be the hardware's"
         )
     if host.container and host.container not in ("", "no"):
