@@ -51,8 +51,9 @@ def inspect_node(
     readings = [sysfs.reading]
     nvml, smi = None, None
     if tree.live:
-        nvml = NvmlReading(until, deadline_s, cold=driver_is_cold(tree))
-        readings.append(nvml.reading)
+        nvml = NvmlReading(until, deadline_s, cold=lambda: driver_is_cold(tree))
+        # First: it takes longest.
+        readings.insert(0, nvml.reading)
         if cross_check:
             smi = _nvidia_smi(until, deadline_s, matrices=True)
             readings += [smi.reading] if smi else []

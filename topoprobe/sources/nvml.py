@@ -5,7 +5,8 @@ their links, their state, what they may do to each other. A GPU at which it stic
 alone from then on, and what was read of it before stays.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import Struct, field
 from topoprobe.model.errors import SourceError
 from topoprobe.model.gpu import GpuFacts, MigDevice, NvmlGpu, NvmlPair, NvmlRecord, P2pWord
 from topoprobe.model.snapshot import SourceResult, SourceStatus
-from topoprobe.sources.deadline import Reading
+from topoprobe.sources.deadline import Reading, read_each
 from topoprobe.sources.nvml_ask import (
     NO_LIBRARY,
     NO_PERMISSION,
@@ -37,6 +38,8 @@ _CAPABILITIES = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 # The calls with which NVML starts; a driver without persistence mode loads its GPUs in them.
 _INIT = "nvmlInit"
 _NOT_LOADED = 9
+# What the driver may take to say whether it has started its GPUs.
+_COLD_S = 0.3
 # Ours: no code of NVML's, since it could not be asked at all.
 _BROKEN = -1
 
@@ -65,7 +68,9 @@ class Health(Struct, frozen=True):
 class NvmlReading:
     """The reading of NVML: give `reading` to `run_readings`, then take `result`."""
 
-    def __init__(self, until: float, deadline_s: float, *, cold: bool = False) -> None:
+    def __init__(
+        self, until: float, deadline_s: float, *, cold: Callable[[], bool] = lambda: False
+    ) -> None:
         self._note = Note()
         self._asker: Asker | None = None
         self._sick: set[int] = set()
@@ -160,7 +165,12 @@ class NvmlReading:
         why = self._words("system/", why)
         if not self.reading.answers.hung:
             return SourceResult("nvml", "error", why, seconds)
-        if self._cold:
+        # Asked in a child too: these files are the driver's.
+        asked = read_each(
+            ["cold/"], lambda _: self._cold(), {"cold": bool},
+            until=time.monotonic() + _COLD_S, stall_s=_COLD_S,
+        )  # fmt: skip
+        if asked.records.get("cold/"):
             # Until its first client the driver does not know the UUID of a GPU.
             why = (
                 "the driver is cold: without persistence mode it starts the GPUs at the first "

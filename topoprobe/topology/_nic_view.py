@@ -1,7 +1,8 @@
 """The NICs of a node as the rules on their roles need them: records joined, nothing concluded."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from topoprobe.model.snapshot import NetRecord, PciRecord, RdmaRecord, SysfsRecord
 from topoprobe.topology.kinds import kind_of, parents_of
@@ -9,8 +10,7 @@ from topoprobe.topology.kinds import kind_of, parents_of
 Model = tuple[int | None, int | None, int | None, int | None, str | None]
 
 
-@dataclass(frozen=True)
-class Nic:
+class Nic(Struct, frozen=True):
     """One PCI function that is a NIC, with its interfaces and RDMA devices.
 
     `rdma` of the second port of a bonded card is the device of the bond, which sits on the first.
@@ -57,8 +57,7 @@ class Nic:
         return max(rates, default=None)
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """All NICs of a node, what they are measured against, and what names lead out of it.
 
     `routes` holds interface → the interface with the default route that stands on it (or itself).

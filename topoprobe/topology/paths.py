@@ -5,7 +5,8 @@ nvidia-smi defines it. Where the tree does not hold both ends, NVML's common anc
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from topoprobe.model.gpu import NvmlPair
 from topoprobe.model.topology import Device, Link, Path, PathLabels
@@ -16,8 +17,7 @@ from topoprobe.topology.nvlinks import joined
 _SYSFS, _NVML = "sysfs", "nvml"
 
 
-@dataclass(frozen=True)
-class Ground:
+class Ground(Struct, frozen=True):
     """What paths are found on: the devices and links, and what the driver says of pairs.
 
     `active` is GPU → its NVLinks that are up, `switches` the keys of NVSwitches; `pairs` holds
