@@ -215,7 +215,7 @@ def words(key: bytes = OPEN_KEY, **names: tuple[str, ...]) -> Redactor:
         "127.0.0.1", "0.0.0.0", "255.255.255.0", "::1", "::", "00:00:00:00:00:00",
         "ff:ff:ff:ff:ff:ff", "0x0000000000000001", "1234567890123456", "MT_0000000838",
         "00000000-0000-0000-0000-000000000000", "NVIDIA H100 80GB HBM3", "G520.0200.00.05",
-        "Linux 6.1.0-18-amd64", "/root/x", "node0", "GPU3", "std::vector", "GPU-????????",
+        "Linux 6.1.0-18-amd64", "/srv/x", "node0", "GPU3", "std::vector", "GPU-????????",
         "Serial Number : N/A", "serial: enabled",
     ],
 )  # fmt: skip
